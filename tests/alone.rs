@@ -38,7 +38,7 @@ impl Drop for Folder {
     }
 }
 
-/// Returns the output of a command; if the command fails, the test fails.
+/// Returns the output of a command. If the command fails, the test fails.
 fn said(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     assert!(status.success(), "{command:?}: {status}\n{}", String::from_utf8_lossy(&stderr));
@@ -71,9 +71,9 @@ fn needs_no_library() {
     let file = elf::FileHeader64::<object::Endianness>::parse(&*bytes).expect("an ELF file");
     let endian = file.endian().expect("an order of bytes");
     let segments = file.program_headers(endian, &*bytes).expect("segments");
-    assert!(!segments.iter().any(|s| s.p_type(endian) == elf::PT_INTERP), "it names a dynamic linker");
+    assert!(!segments.iter().any(|s| s.p_type(endian) == elf::PT_INTERP), "the binary names a dynamic linker");
     let entries = segments.iter().find_map(|s| s.dynamic(endian, &*bytes).expect("entries")).unwrap_or_default();
-    assert!(!entries.iter().any(|e| e.tag(endian) == elf::DT_NEEDED), "it needs libraries");
+    assert!(!entries.iter().any(|e| e.tag(endian) == elf::DT_NEEDED), "the binary needs libraries");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn keeps_the_earliest_signal() {
 
 #[test]
 #[cfg_attr(not(feature = "static-llvm"), ignore = "needs the feature static-llvm")]
-fn packages_install_and_leave_nothing() {
+fn packages_can_be_installed_and_removed() {
     let dist = Folder::new("dist");
     said(Command::new("tests/release/make.sh").arg("-q").arg("-b").arg(rbt()).arg(&dist.0));
     said(Command::new("sha256sum").args(["--quiet", "-c", "SHA256SUMS"]).current_dir(&dist.0));

@@ -63,7 +63,7 @@ fn pages_match_the_tables() {
             continue;
         }
         let differs = new.lines().zip(now.lines()).find(|(a, b)| a != b);
-        panic!("man/{name} is not what the tables give (UPDATE=1 writes it): {differs:?}");
+        panic!("man/{name} differs from the tables (UPDATE=1 updates it): {differs:?}");
     }
 }
 
@@ -102,7 +102,7 @@ fn pages_are_complete() {
             }
             continue;
         }
-        assert!(PAGES.iter().any(|(page, _)| *page == name), "man/{} is not kept by this test", name.display());
+        assert!(PAGES.iter().any(|(page, _)| *page == name), "man/{} is not in PAGES", name.display());
     }
 }
 
@@ -135,7 +135,7 @@ fn examples_are_not_filled() {
                 _ => {}
             }
         }
-        assert!(filled, "man/{name}: an .EX or .nf without its end");
+        assert!(filled, "man/{name}: an .EX or .nf without an end");
     }
 }
 
@@ -203,7 +203,7 @@ fn section(name: &str) -> String {
         "differences" => {
             render::DIFFERENCES.iter().chain(rbt::cdecl::DIFFERENCES).map(|(topic, doc)| item(topic, &[(*doc).into()], "")).collect()
         }
-        _ => panic!("no table is called {name}"),
+        _ => panic!("unknown table {name}"),
     }
 }
 
@@ -233,7 +233,7 @@ fn form(line: &str) -> String {
 }
 
 fn subcommand(name: &str) -> clap::Command {
-    let row = cli::subcommands::find(name).unwrap_or_else(|| panic!("{name} is no subcommand"));
+    let row = cli::subcommands::find(name).unwrap_or_else(|| panic!("{name} is not a subcommand"));
     (row.command)()
 }
 
@@ -371,7 +371,7 @@ fn tool(tool: &Tool) -> String {
         after_verbatim = verbatim;
     }
     let source = Source { name: tool.name.into(), text: tool.text.into() };
-    let options = sema::options(&syntax::parse(&source).unwrap_or_else(|_| panic!("{} is no valid script", tool.name)));
+    let options = sema::options(&syntax::parse(&source).unwrap_or_else(|_| panic!("{} is not a valid script", tool.name)));
     for line in list(&options).iter().take(options.len()) {
         let (option, about) = line.trim_start().split_once("  ").unwrap_or((line.trim_start(), ""));
         out += &item(option, &[sentence(about.trim_start())], "");

@@ -62,12 +62,12 @@ fn scripts() -> Vec<(String, String)> {
 fn compare(script: &str, differs: &str) -> Result<Completion, Failed> {
     let bpftrace = std::env::var("RBT_TEST_BPFTRACE").unwrap_or_else(|_| "bpftrace".into());
     let Ok(theirs) = Command::new(&bpftrace).args(["-q", "-e", script]).output() else {
-        // If the user names a bpftrace, it must exist; the default one need not.
+        // bpftrace may not be installed.
         return Ok(Completion::ignored_with("needs bpftrace"));
     };
     let ours = Command::new(env!("CARGO_BIN_EXE_rbt")).args(["-q", "-e", script]).output().map_err(|e| e.to_string())?;
     if !theirs.status.success() {
-        return Ok(Completion::ignored_with("bpftrace refuses it"));
+        return Ok(Completion::ignored_with("bpftrace rejects it"));
     }
     let lines = |out: &[u8]| -> Vec<String> {
         String::from_utf8_lossy(out).lines().map(|l| l.trim_end().to_string()).filter(|l| !l.is_empty()).collect()
@@ -82,7 +82,7 @@ fn compare(script: &str, differs: &str) -> Result<Completion, Failed> {
 
 /// The result of a test without root, because programs cannot run then.
 fn without_root() -> Option<Result<Completion, Failed>> {
-    // SAFETY: takes no arguments and cannot fail.
+    // SAFETY: The call takes no arguments and cannot fail.
     if unsafe { libc::geteuid() } == 0 {
         return None;
     }

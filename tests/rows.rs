@@ -62,7 +62,7 @@ fn in_shell(command: &str) -> Result<(ExitStatus, String), Failed> {
 
 /// The result of a test without root.
 fn needs_root() -> Result<Option<Completion>, Failed> {
-    // SAFETY: takes no arguments and cannot fail.
+    // SAFETY: The call takes no arguments and cannot fail.
     match unsafe { libc::geteuid() } {
         0 => Ok(None),
         _ if std::env::var("RBT_TEST_REQUIRE").is_ok_and(|v| v == "all") => Err("skipped, and RBT_TEST_REQUIRE=all: needs root".into()),
@@ -93,7 +93,7 @@ fn attach(example: &str) -> Result<Completion, Failed> {
         "this kernel is locked down",
     ];
     let unable = unable.iter().any(|t| said.contains(t));
-    // One builtin inspects programs, which causes a warning; one loop is deprecated.
+    // Two examples cause a warning: a builtin that inspects programs, and a deprecated loop.
     let expected = ["warning[debug-output]", "warning[deprecated]"].iter().any(|warning| said.starts_with(warning));
     let fine = said.is_empty() || expected && said.matches("warning[").count() == 1 && !said.contains("\nerror");
     if unable || (out.status.success() && fine) {

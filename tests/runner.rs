@@ -33,7 +33,7 @@ fn of_compiler(path: &Path) -> Vec<String> {
 #[cfg_attr(not(debug_assertions), ignore = "a release has no symbols")]
 fn runner_contains_no_compiler() {
     let [rbt, runner] = [env!("CARGO_BIN_EXE_rbt"), env!("CARGO_BIN_EXE_rbt-run")].map(PathBuf::from);
-    assert!(of_compiler(&rbt).len() > 1000, "the names of the compiler's functions are spelled in another way");
+    assert!(of_compiler(&rbt).len() > 1000, "the compiler's functions have other names than COMPILER expects");
     let found = of_compiler(&runner);
     assert!(found.is_empty(), "{} functions of the compiler: {:#?}", found.len(), found.get(..40).unwrap_or(&found));
     let libraries = Command::new("ldd").arg(&runner).output();

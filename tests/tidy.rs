@@ -53,7 +53,7 @@ const LAYERS: &[Layer] = &[
     },
 ];
 
-/// The modules that may use each dependency; an empty list means all.
+/// The modules that may use each dependency. An empty list means all modules.
 const HOMES: &[(&str, &[&str])] = &[
     ("anstyle", &[]),
     ("anyhow", &[]),
@@ -126,14 +126,14 @@ struct Layer {
 }
 
 #[test]
-fn imports_point_down() {
+fn modules_import_only_lower_layers() {
     let mut bad = String::new();
     for file in sources() {
         if file.rel == "src/lib.rs" {
             continue;
         }
         let Some((mine, level)) = layer(&file.module) else {
-            let _ = writeln!(bad, "{}: module {} is in no layer of this table", file.rel, file.module);
+            let _ = writeln!(bad, "{}: module {} is not in a layer of LAYERS", file.rel, file.module);
             continue;
         };
         for (line, path) in file.imports() {
@@ -151,7 +151,7 @@ fn imports_point_down() {
 }
 
 #[test]
-fn each_library_has_its_home() {
+fn libraries_are_used_only_at_home() {
     let manifest = read("Cargo.toml");
     let table = manifest.split("[dependencies]").nth(1).and_then(|t| t.split("\n[").next()).unwrap_or("");
     let declared: BTreeSet<String> = table
@@ -163,7 +163,7 @@ fn each_library_has_its_home() {
     let mut bad = String::new();
     for name in &declared {
         if !HOMES.iter().any(|(n, _)| n == name) {
-            let _ = writeln!(bad, "Cargo.toml: {name} has no home in this table");
+            let _ = writeln!(bad, "Cargo.toml: {name} is not in HOMES");
         }
     }
     for file in sources() {
@@ -193,7 +193,7 @@ fn files_are_small() {
 }
 
 #[test]
-fn nothing_is_unwrapped() {
+fn code_does_not_unwrap() {
     let mut bad = String::new();
     for file in sources() {
         for (n, line) in file.code.lines().enumerate() {
@@ -210,7 +210,7 @@ fn nothing_is_unwrapped() {
 /// The list of tools, their help and the manual are made from the comment at the top of each tool. Each comment is complete, and
 /// each tool has a test.
 #[test]
-fn tools_describe_themselves() {
+fn tools_have_complete_comments() {
     let mut bad = String::new();
     for tool in TOOLS {
         let name = tool.name;
@@ -222,10 +222,10 @@ fn tools_describe_themselves() {
             }
         };
         wants(tool.text.starts_with("#!/usr/bin/env rbt\n/*\n"), "does not begin with #!/usr/bin/env rbt and a comment");
-        wants(header.purpose.ends_with(['.', '?']), "its purpose is not a line that ends with a stop");
+        wants(header.purpose.ends_with(['.', '?']), "its purpose is not a line that ends with a period");
         wants(!header.subjects.is_empty(), "has no line `Subject:`");
         for subject in &header.subjects {
-            wants(SUBJECTS.iter().any(|(s, _)| s == subject), &format!("`{subject}` is no subject of src/tools.rs"));
+            wants(SUBJECTS.iter().any(|(s, _)| s == subject), &format!("`{subject}` is not a subject of src/tools.rs"));
         }
         wants(!header.needs.is_empty(), "has no line `Needs:`");
         wants(!header.example.is_empty(), "has no `Example:` of its output");
@@ -443,7 +443,7 @@ fn licenses_are_known() {
             Some((_, known)) if *known == license => drop(others.insert(name)),
             None if all => {}
             Some(_) | None => {
-                let _ = writeln!(bad, "{krate}: {license} is not in this table");
+                let _ = writeln!(bad, "{krate}: {license} is not in LICENSES");
             }
         }
     }

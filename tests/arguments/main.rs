@@ -254,7 +254,7 @@ fn compare(program: &Path, args: &[&str], places: &str) -> Result<Counts, Failed
     }
     counts.functions = called.len();
     if counts.verdicts.is_empty() {
-        return Err(format!("gdb said nothing: {}", String::from_utf8_lossy(&out.stderr)).into());
+        return Err(format!("gdb printed nothing: {}", String::from_utf8_lossy(&out.stderr)).into());
     }
     Ok(counts)
 }

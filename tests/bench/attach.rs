@@ -16,17 +16,17 @@ const NUMBERS: [usize; 3] = [1, 100, 1000];
 type Kind = (&'static str, &'static [&'static str], fn(&Path, usize) -> Vec<String>);
 
 const KINDS: &[Kind] = &[
-    ("tracepoint by perf", &["--no-feature", "raw_tracepoint,raw_syscalls"], |_, n| listed("tracepoint:*", n)),
-    ("tracepoint as it is", &[], |_, n| listed("tracepoint:*", n)),
+    ("tracepoint with perf", &["--no-feature", "raw_tracepoint,raw_syscalls"], |_, n| listed("tracepoint:*", n)),
+    ("tracepoint by default", &[], |_, n| listed("tracepoint:*", n)),
     ("rawtracepoint", &[], |_, n| listed("rawtracepoint:*", n)),
-    ("uprobe by perf", &["--no-feature", "uprobe_multi"], |file, n| in_file("uprobe", file, "f", n)),
-    ("uprobe as it is", &[], |file, n| in_file("uprobe", file, "f", n)),
-    ("uretprobe as it is", &[], |file, n| in_file("uretprobe", file, "f", n)),
+    ("uprobe with perf", &["--no-feature", "uprobe_multi"], |file, n| in_file("uprobe", file, "f", n)),
+    ("uprobe by default", &[], |file, n| in_file("uprobe", file, "f", n)),
+    ("uretprobe by default", &[], |file, n| in_file("uretprobe", file, "f", n)),
     ("usdt", &[], |file, n| in_file("usdt", file, "bench:m", n)),
     ("profile", &[], |_, n| timed("profile", n)),
     ("interval", &[], |_, n| timed("interval", n)),
-    ("kprobe by perf", &["--no-feature", "fentry,kprobe_multi"], |_, n| functions("kprobe", n)),
-    ("kprobe as it is", &[], |_, n| functions("kprobe", n)),
+    ("kprobe with perf", &["--no-feature", "fentry,kprobe_multi"], |_, n| functions("kprobe", n)),
+    ("kprobe by default", &[], |_, n| functions("kprobe", n)),
     ("fentry", &[], |_, n| functions("fentry", n)),
     ("software", &[], |_, n| (0..n).map(|i| format!("software:page-faults:{}", 1_000_000 + i)).collect()),
 ];
@@ -61,7 +61,7 @@ pub fn attach() {
         for n in NUMBERS {
             let points = points(&file, n);
             if points.len() < n {
-                println!("  {name}, {n}: there are {} here", points.len());
+                println!("  {name}, {n}: this machine has only {}", points.len());
                 continue;
             }
             let script = folder.join("script.bt");
@@ -87,11 +87,11 @@ pub fn attach() {
                 let took = said.lines().find_map(|l| l.strip_prefix("attach ")?.trim().strip_suffix(" ms")?.parse().ok());
                 attach.add(took.unwrap_or_else(|| panic!("{args:?} was not attached: {said}")));
             }
-            start.show(&format!("{name}, {n}: from the start to attached"), "ms");
+            start.show(&format!("{name}, {n}: from start until attached"), "ms");
             // The mechanism that replaces the script's is attached at load time.
-            attach.show(&format!("{name}, {n}: of that, after loading"), "ms");
+            attach.show(&format!("{name}, {n}:   of which after loading"), "ms");
             exit.show(&format!("{name}, {n}: from SIGINT to exit"), "ms");
-            detached.show(&format!("{name}, {n}: until all is detached"), "ms");
+            detached.show(&format!("{name}, {n}: until all probes are detached"), "ms");
         }
     }
     let _ = std::fs::remove_dir_all(folder);

@@ -49,7 +49,7 @@ fn measure(rounds: usize, most_mib: f64, name: &str, args: &[&str], check: impl 
     let _ = fs::remove_file(&file);
     wall.show(name, "ms");
     size.show("  size", "MB");
-    memory.show("  peak of resident memory", "MiB");
+    memory.show("  peak resident memory", "MiB");
     target("memory", memory.median(), most_mib, "MiB");
 }
 

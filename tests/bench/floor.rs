@@ -3,7 +3,7 @@
 //! Like the programs of rbt, all are raw tracepoints of all system calls, and return at once unless the call is openat(2). They
 //! do only what the script requires. They do not count losses, distinguish 32-bit calls, or wake the reader.
 
-#![allow(unsafe_code)] // bpf(2) by hand
+#![allow(unsafe_code)] // direct bpf(2) calls
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -32,7 +32,7 @@ pub struct Floor {
 }
 
 fn map(ty: u32, key: u32, value: u32, entries: u32) -> OwnedFd {
-    // SAFETY: no options; the call returns a new descriptor.
+    // SAFETY: There are no options. The call returns a new descriptor.
     unsafe {
         let fd = sys::bpf_map_create(ty, c"floor".as_ptr(), key, value, entries, std::ptr::null());
         assert!(fd >= 0, "bpf_map_create: {fd}");
@@ -43,7 +43,7 @@ fn map(ty: u32, key: u32, value: u32, entries: u32) -> OwnedFd {
 fn attach(event: &std::ffi::CStr, asm: &Asm) -> (OwnedFd, OwnedFd) {
     let insns = asm.done();
     let mut log = vec![0u8; 1 << 16];
-    // SAFETY: the instructions outlive the call; the call returns new descriptors.
+    // SAFETY: The instructions outlive the call. The call returns new descriptors.
     unsafe {
         let load = |log: &mut [u8]| {
             let mut opts = sys::bpf_prog_load_opts {

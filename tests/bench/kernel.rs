@@ -52,7 +52,7 @@ pub fn event() {
         empty.add(per_event(&nothing.programs));
     }
     empty.show("a program that returns at once", "ns");
-    println!("  (below, that is subtracted: what the counting itself costs)");
+    println!("  (this cost of the measurement is subtracted below)");
     let counting = empty.median();
     for (what, script, by_hand) in TYPICAL {
         let (mut ours, mut floor, mut programs) = (Samples::default(), Samples::default(), 0);
@@ -71,8 +71,8 @@ pub fn event() {
             interrupt(rbt);
         }
         let programs = if programs > 1 { format!(" ({programs} programs)") } else { String::new() };
-        floor.show(&format!("{what}, by hand{programs}"), "ns");
-        ours.show_beside(&format!("{what}, rbt"), "ns", &floor, "of the same by hand");
+        floor.show(&format!("{what}, hand-written{programs}"), "ns");
+        ours.show_beside(&format!("{what}, rbt"), "ns", &floor, "of the hand-written program");
     }
 }
 

@@ -85,20 +85,20 @@ impl Measured {
             let (ns, beside) = (each(of(self)), plain.map(|p| each(of(p))));
             match beside {
                 _ if ns * (n as f64) < LEAST_NS => {}
-                Some(other) if other > 0.0 => println!("  {:44} {ns:10.2} ns   a key, {:.2} x of a plain one", "", ns / other),
-                _ => println!("  {:44} {ns:10.2} ns   a key", ""),
+                Some(other) if other > 0.0 => println!("  {:44} {ns:10.2} ns   per key, {:.2} x of a plain key", "", ns / other),
+                _ => println!("  {:44} {ns:10.2} ns   per key", ""),
             }
         };
-        self.started.show("  start, no key written", "ms");
+        self.started.show("  start, without writing keys", "ms");
         row("written", &|m| &m.written);
         row("printed", &|m| &m.printed);
         row("cleared", &|m| &m.cleared);
-        self.memory.show("  memory of all its maps", "MB");
+        self.memory.show("  memory of all maps", "MB");
     }
 
     /// Checks the targets for a million keys.
     fn judge(&self) {
-        target("a new key", self.written.median() / 1e3, 1.0, "us");
+        target("time per new key", self.written.median() / 1e3, 1.0, "us");
         target("start, write, read and print", self.all.median() / 1e3, 3.0, "s");
         target("clear", self.cleared.median() / 1e3, 0.3, "s");
     }

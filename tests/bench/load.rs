@@ -81,9 +81,9 @@ pub fn printf() {
     }
     bare.show("the call alone", "ns");
     for (what, format, gap) in [
-        ("an int, as fast as can be", r#"printf("%d\n", args.mode)"#, 0),
+        ("an int, as fast as possible", r#"printf("%d\n", args.mode)"#, 0),
         ("an int, every 4 us", r#"printf("%d\n", args.mode)"#, 4000),
-        ("a file name, as fast as can be", r#"printf("%s\n", str(args.filename))"#, 0),
+        ("a file name, as fast as possible", r#"printf("%s\n", str(args.filename))"#, 0),
         ("a file name, every 4 us", r#"printf("%s\n", str(args.filename))"#, 4000),
     ] {
         million(what, format, gap, &bare);
@@ -107,15 +107,15 @@ fn million(what: &str, print: &str, gap: u64, bare: &Samples) {
         let lines = text.split(|b| *b == b'\n').filter(|l| !l.is_empty()).count() as u64;
         let missing =
             said.lines().find_map(|l| l.strip_prefix("WARNING: Total lost event count: ")?.trim().parse::<u64>().ok()).unwrap_or(0);
-        assert_eq!(lines + missing, CALLS, "printed {lines}, said to be lost {missing}: {said}");
+        assert_eq!(lines + missing, CALLS, "printed {lines}, reported as lost {missing}: {said}");
         lost.add(missing as f64 * 100.0 / CALLS as f64);
         rate.add(lines as f64 / since.elapsed().as_secs_f64() / 1e6);
     }
     let _ = std::fs::remove_file(&file);
     println!("  {what}: {print}");
     call.show_beside("  a traced call", "ns", bare, "of the call alone");
-    rate.show("  printed, millions a second", "M/s");
-    lost.show("  lost, all of them reported", "%");
+    rate.show("  printed, millions per second", "M/s");
+    lost.show("  lost and reported", "%");
     tail.show("  from the last call to rbt's exit", "ms");
 }
 
@@ -175,15 +175,15 @@ pub fn burst() {
         };
         let (sent, dropped, missed) = (number("sent"), number("dropped"), number("missed"));
         assert_eq!((number("@made"), sent), (CALLS - missed, CALLS - missed), "{last}");
-        assert_eq!(printed + dropped, sent, "printed {printed}, said to be lost {dropped}: {last}");
+        assert_eq!(printed + dropped, sent, "printed {printed}, reported as lost {dropped}: {last}");
         lost.add(dropped as f64 * 100.0 / CALLS as f64);
         rate.add(printed as f64 / since.elapsed().as_secs_f64() / 1e6);
     }
-    println!("  sent = printed + said to be lost, to the event");
-    call.show("time over calls, all CPUs together", "ns");
-    rate.show("printed, millions a second", "M/s");
-    lost.show("lost, all of them reported", "%");
-    tail.show("from the last call to the output's end", "ms");
+    println!("  sent events = printed events + reported losses, exactly");
+    call.show("time per call, over all CPUs", "ns");
+    rate.show("printed, millions per second", "M/s");
+    lost.show("lost and reported", "%");
+    tail.show("from the last call to the end of the output", "ms");
 }
 
 /// A pipe with a slow reader.
@@ -207,7 +207,7 @@ pub fn lowered() {
 /// Measures the overhead of a probe on a kernel function, with a breakpoint and with the trampoline that replaces it.
 pub fn kprobe() {
     if !has_kprobes() {
-        println!("  not measured: the kernel has no kprobes (tests/vm/vmrun.sh runs this on one that has)");
+        println!("  not measured, because the kernel has no kprobes (use tests/vm/vmrun.sh for a kernel with kprobes)");
         return;
     }
     against(&[
@@ -235,7 +235,7 @@ fn against(rows: &[(&str, &str, &str, &str)]) {
             raw.add(traced(&["-q", "-e", program]) - alone);
         }
         bare.show("  the call alone", "ns");
-        perf.show("  what is added as written", "ns");
-        raw.show_beside("  what is added as it is", "ns", &perf, "of that");
+        perf.show("  overhead without the replacement", "ns");
+        raw.show_beside("  overhead with the replacement", "ns", &perf, "of that");
     }
 }

@@ -68,7 +68,7 @@ pub fn startup() {
     nothing.show("/bin/true", "ms");
     version.show("rbt -V", "ms");
     wall.show_beside("begin { exit() }", "ms", &nothing, "of /bin/true");
-    rss.show("  peak of resident memory", "MiB");
+    rss.show("  peak resident memory", "MiB");
     faults.show("  minor page faults", "");
     target("wall", wall.median(), 12.0, "ms");
     target("memory", rss.median(), 40.0, "MiB");
@@ -93,7 +93,7 @@ pub fn long() {
     }
     let [short, long] = &times;
     short.show(&format!("{} lines", LINES[0]), "ms");
-    long.show_beside(&format!("{} lines", LINES[1]), "ms", short, "of half as many");
+    long.show_beside(&format!("{} lines", LINES[1]), "ms", short, "of half as many lines");
     let _ = std::fs::remove_dir_all(folder);
 }
 
@@ -128,17 +128,17 @@ impl Times {
     }
 
     fn show(&self, name: &str) {
-        self.attached.show(&format!("{name}: to attached"), "ms");
-        self.result.show(&format!("{name}: to first result"), "ms");
-        self.exit.show(&format!("{name}: to exit"), "ms");
-        self.detached.show(&format!("{name}: until all is detached"), "ms");
+        self.attached.show(&format!("{name}: until attached"), "ms");
+        self.result.show(&format!("{name}: until the first result"), "ms");
+        self.exit.show(&format!("{name}: until exit"), "ms");
+        self.detached.show(&format!("{name}: until all probes are detached"), "ms");
     }
 
     fn show_beside(&self, name: &str, other: &Times, what: &str) {
         self.show(name);
         let ratio = |a: &Samples, b: &Samples| a.median() / b.median();
         println!(
-            "  {:44} {:10.2} x to attached, {:.2} x to exit, {:.2} x until detached, {what}",
+            "  {:44} {:10.2} x until attached, {:.2} x until exit, {:.2} x until detached, {what}",
             "",
             ratio(&self.attached, &other.attached),
             ratio(&self.exit, &other.exit),
@@ -200,8 +200,8 @@ pub fn count() {
         raw.add(&["-c", "true", "-e", PROGRAM]);
         perf.add(&["--no-feature", "raw_syscalls", "-c", "true", "-e", PROGRAM]);
     }
-    perf.show("by perf");
-    raw.show_beside("as it is", &perf, "of perf tracepoints");
+    perf.show("with perf");
+    raw.show_beside("by default", &perf, "of perf tracepoints");
 }
 
 pub fn wildcard() {
@@ -221,10 +221,10 @@ pub fn wildcard() {
             perf.add_silent(&["--no-feature", "raw_syscalls", "-c", "true", "-e", FEW]);
         }
     }
-    perf.show(&format!("{few} by perf"));
-    raw.show(&format!("{all} as they are"));
+    perf.show(&format!("{few} with perf"));
+    raw.show(&format!("{all} by default"));
     let each = |t: &Times, n: usize| t.detached.median() / n as f64;
-    println!("  {:44} {:10.4} x per probe, until all is detached, of perf tracepoints", "", each(&raw, all) / each(&perf, few));
+    println!("  {:44} {:10.4} x of perf tracepoints, per probe, until all probes are detached", "", each(&raw, all) / each(&perf, few));
 }
 
 impl Times {
@@ -261,7 +261,7 @@ pub fn list() {
     let what = format!("rbt -l 'tracepoint:*' ({lines} lines)");
     // rbt does not need a mounted tracefs.
     if root.is_some() {
-        walk.show("reading tracefs's folders alone", "ms");
+        walk.show("reading the directories of tracefs alone", "ms");
     }
     nothing.show("rbt -V", "ms");
     all.show_beside(&what, "ms", &nothing, "of rbt -V");

@@ -18,7 +18,7 @@ pub fn size() {
     let bytes = process::size();
     match option_env!("RBT_LINK_MAP").map(std::fs::read_to_string) {
         Some(Ok(map)) => show(&map),
-        _ => println!("  no map: the linker writes one with the feature static-llvm, optimized"),
+        _ => println!("  no linker map found (an optimized build with the feature static-llvm writes one)"),
     }
     target("size", bytes as f64 / 1e6, MOST, "MB");
 }

@@ -26,24 +26,24 @@ use std::process::ExitCode;
 
 /// The items. Each has a name, a description, and a function that measures it.
 const ITEMS: &[(&str, &str, fn())] = &[
-    ("size", "the binary's bytes, by the crate and the library that they come from", size::size),
-    ("startup", "begin { exit() }, from spawn to exit", process::startup),
+    ("size", "the size of the binary, by crate and library", size::size),
+    ("startup", "begin { exit() }, from the spawn to the exit", process::startup),
     ("count", "tracepoint:syscalls:sys_enter_openat { @[comm] = count() }", process::count),
     ("wildcard", "tracepoint:syscalls:sys_enter_* { @[probe] = count() }", process::wildcard),
-    ("keys", "maps of 100 to a million keys: started, written, printed, cleared, and their memory", keys::keys),
-    ("long", "scripts of 5,000 and 10,000 lines of map initialisation, compiled and loaded", process::long),
-    ("list", "-l over all tracepoints", process::list),
-    ("attach", "1, 100 and 1,000 probes of each kind, to and from the kernel", attach::attach),
-    ("printf", "a million printf events to a file", load::printf),
-    ("burst", "ten million printf events from all CPUs at once, with a slow reader: none lost in silence", load::burst),
-    ("page", "a page in HTML of a map with a hundred thousand rows: its time, memory and size", documents::page),
-    ("timeline", "ten million events into a file for Perfetto, none lost, in bounded memory", documents::timeline),
-    ("toll", "one system call traced: what the others pay, and what it pays", toll::toll),
-    ("lowered", "a tracepoint against the raw one that serves it", load::lowered),
-    ("kprobe", "a function of the kernel by breakpoint, and by the trampoline that serves it", load::kprobe),
-    ("stack", "user stacks by tables: a walk, against frame pointers; the first whole one; their memory", stack::stack),
-    ("usdt", "a marker's event by a trap, and by the call that the kernel makes of a five-byte nop", usdt::usdt),
-    ("event", "nanoseconds per event in the kernel, and of the same by hand", kernel::event),
+    ("keys", "maps with 100 to a million keys: start, write, print and clear times, and memory", keys::keys),
+    ("long", "compile and load scripts with 5,000 and 10,000 lines of map initialization", process::long),
+    ("list", "list all tracepoints with -l", process::list),
+    ("attach", "attach and detach 1, 100 and 1,000 probes of each kind", attach::attach),
+    ("printf", "write a million printf events to a file", load::printf),
+    ("burst", "ten million printf events from all CPUs at once, with a slow reader; all losses must be reported", load::burst),
+    ("page", "an HTML page of a map with a hundred thousand rows: time, memory and size", documents::page),
+    ("timeline", "write ten million events to a file for Perfetto, without losses and in bounded memory", documents::timeline),
+    ("toll", "the overhead of tracing one system call, for this call and for others", toll::toll),
+    ("lowered", "a tracepoint compared with the raw tracepoint that replaces it", load::lowered),
+    ("kprobe", "a kernel function, with a breakpoint and with the trampoline that replaces it", load::kprobe),
+    ("stack", "user stacks with unwind tables: walks, the first complete stack, and memory", stack::stack),
+    ("usdt", "a marker's event, with a trap and with the call that replaces a five-byte nop", usdt::usdt),
+    ("event", "nanoseconds per event in the kernel, compared with hand-written programs", kernel::event),
 ];
 
 fn main() -> ExitCode {
@@ -56,13 +56,13 @@ fn main() -> ExitCode {
     }
     let unknown = args.iter().find(|a| !ITEMS.iter().any(|(name, ..)| name == a));
     if let Some(unknown) = unknown {
-        eprintln!("there is no item `{unknown}`; there are:");
+        eprintln!("unknown item `{unknown}`. The items are:");
         ITEMS.iter().for_each(|(name, what, _)| eprintln!("  {name:10}{what}"));
         return ExitCode::FAILURE;
     }
     // SAFETY: The call takes no arguments and cannot fail.
     if unsafe { libc::geteuid() } != 0 {
-        eprintln!("NOTHING IS MEASURED: tracing needs root. Run `sudo -E cargo bench`.");
+        eprintln!("nothing is measured, because tracing needs root. Run `sudo -E cargo bench`.");
         return ExitCode::FAILURE;
     }
     println!("binary: {}, {:.2} MB\n", process::rbt(), process::size() as f64 / 1e6);

@@ -40,13 +40,13 @@ fn walk(folder: &Path) {
             tables.add(per_event(BY_TABLES, &deep, depth) - without);
             pointers.add(per_event(BY_FRAME_POINTERS, &deep, depth) - without);
         }
-        pointers.show(&format!("{depth} frames, by the kernel's frame pointers"), "ns");
-        tables.show_beside(&format!("{depth} frames, by tables"), "ns", &pointers, "of the kernel's walk");
+        pointers.show(&format!("{depth} frames, with the kernel's frame pointer walk"), "ns");
+        tables.show_beside(&format!("{depth} frames, with tables"), "ns", &pointers, "of the kernel's walk");
         by_depth.push((depth, tables.median()));
     }
     let at = |wanted| by_depth.iter().find(|(depth, _)| *depth == wanted).map_or(f64::NAN, |(_, ns)| *ns);
     target("a stack of 20 frames", at(20), 3000.0, "ns");
-    target("a frame more", (at(100) - at(20)) / 80.0, 100.0, "ns");
+    target("each further frame", (at(100) - at(20)) / 80.0, 100.0, "ns");
 }
 
 /// Measures the slowdown of the traced program while its stacks are counted.
@@ -69,7 +69,7 @@ fn rates(folder: &Path) {
         sampled.add(run(Some("profile:hz:99 { @[ustack] = count(); }")));
         each.add(run(Some(BY_TABLES)));
     }
-    alone.show("300,000 system calls from 20 frames, alone", "ms");
+    alone.show("300,000 system calls from 20 frames, not traced", "ms");
     sampled.show_beside("  with stacks at 99 Hz", "ms", &alone, "of the program alone");
     each.show_beside("  with a stack of each call", "ms", &alone, "of the program alone");
 }
@@ -89,7 +89,7 @@ fn first_whole(folder: &Path) {
     );
     for (what, program, args) in [python, large] {
         let Some(program) = program.filter(|p| p.exists()) else {
-            println!("  {what}: NOT MEASURED, it is not installed");
+            println!("  {what}: not measured, because it is not installed");
             continue;
         };
         let [mut cold, mut warm]: [Samples; 2] = Default::default();
@@ -144,7 +144,7 @@ fn processes() {
         let _ = other.wait();
     }
     for (more, resident, maps) in shown {
-        println!("  {more:3} processes more: rbt {resident:.1} MiB resident, its maps {maps:.1} MiB");
+        println!("  {more:3} more processes: rbt {resident:.1} MiB resident, maps {maps:.1} MiB");
     }
 }
 

@@ -40,7 +40,7 @@ pub fn toll() {
                     pause(150);
                 }
             }
-            println!("  {what} of one call, a call that is {which}");
+            println!("  {what} of one call, for a call that is {which}");
             bare.show("    the call alone", "ns");
             for ((name, _), samples) in MECHANISMS.iter().zip(&with) {
                 samples.show_beside(&format!("    {name}"), "ns", &bare, "of the call alone");

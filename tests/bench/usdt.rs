@@ -34,7 +34,7 @@ pub fn usdt() {
         call.add(nanoseconds(Some(&[])));
     }
     alone.show("an event, not traced", "ns");
-    trap.show("  by a trap", "ns");
-    call.show_beside("  by a call, where the kernel makes one", "ns", &trap, "of the trap");
+    trap.show("  with a trap", "ns");
+    call.show_beside("  with a call, if the kernel supports it", "ns", &trap, "of the trap");
     let _ = std::fs::remove_dir_all(folder);
 }

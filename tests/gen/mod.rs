@@ -284,7 +284,7 @@ fn load(folder: &Path) -> ExitCode {
         let file = |extension: &str| folder.join(format!("{seed}.{extension}"));
         let made = (std::fs::read(file("json")).ok().and_then(|json| serde_json::from_slice(&json).ok()), std::fs::read(file("o")));
         let (Some(rest), Ok(elf)) = made else {
-            println!("seed {seed}: cannot be read");
+            println!("seed {seed}: cannot read its files");
             return ExitCode::FAILURE;
         };
         let artifact = Artifact { elf, ..rest };
@@ -340,7 +340,7 @@ fn report(seed: u64, outcome: &Outcome, text: &str, last: &Outcome) {
 
 /// Runs a script and compares its output with the expected one.
 fn compare(machine: &Machine, script: &Script) -> (Outcome, Spent) {
-    let Ok((wanted, divided)) = eval::expected(script) else { return (Outcome::Wrong("does too much".into()), Spent::default()) };
+    let Ok((wanted, divided)) = eval::expected(script) else { return (Outcome::Wrong("runs too long".into()), Spent::default()) };
     let (outcome, spent) = machine.try_script(&script.text(), true);
     let Outcome::Fine(out, err) = &outcome else { return (outcome, spent) };
     let (out, err) = (String::from_utf8_lossy(out), String::from_utf8_lossy(err));
@@ -359,7 +359,7 @@ fn compare(machine: &Machine, script: &Script) -> (Outcome, Spent) {
     }
     let told: u64 = err.lines().filter(|l| l.contains("by 0")).map(told).sum();
     if told != divided {
-        return (Outcome::Wrong(format!("{told} divisions by 0 told, not {divided}\n{err}")), spent);
+        return (Outcome::Wrong(format!("{told} divisions by 0 were reported, not {divided}\n{err}")), spent);
     }
     (outcome, spent)
 }

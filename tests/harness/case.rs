@@ -101,10 +101,10 @@ pub fn parse(group: &str, file: &Path, text: &str) -> Result<Vec<Case>, String> 
     for field in fields(text)? {
         if field.key == "NAME" {
             if !field.value.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-                return Err(format!("line {}: a name is letters, digits and _", field.lines.start));
+                return Err(format!("line {}: a name consists of letters, digits and _", field.lines.start));
             }
             if cases.iter().any(|c| c.name == field.value) {
-                return Err(format!("line {}: {} is there twice", field.lines.start, field.value));
+                return Err(format!("line {}: {} is defined twice", field.lines.start, field.value));
             }
             cases.push(Case { name: field.value, ..defaults.clone() });
             continue;
@@ -169,14 +169,14 @@ fn set(case: &mut Case, f: Field) -> Result<(), String> {
     let bool = |v: &str| match v {
         "yes" => Ok(true),
         "no" => Ok(false),
-        _ => Err(format!("yes or no, not {v:?}")),
+        _ => Err(format!("expected yes or no, not {v:?}")),
     };
     match f.key.as_str() {
         "NEEDS" => case.needs.extend(v.split([',', ' ', '\n']).filter(|w| !w.is_empty()).map(String::from)),
         "HOST" => case.host = bool(&v)?,
         "LONG" => case.long = bool(&v)?,
         "VM" => case.vm = super::vm::releases(&v)?,
-        "TIMEOUT" => case.timeout = v.parse().map_err(|_| format!("not seconds: {v}"))?,
+        "TIMEOUT" => case.timeout = v.parse().map_err(|_| format!("not a number of seconds: {v}"))?,
         "STATUS" => {
             case.status = match v.as_str() {
                 "nonzero" => Status::NonZero,

@@ -20,7 +20,7 @@ pub fn check(file: &Path) -> Verdict {
             got.sort();
             let helps = text.lines().filter_map(|l| l.split_once("// help: ")).map(|(_, h)| h.trim());
             let silent = helps.filter(|h| !said.lines().any(|l| l.starts_with("help: ") && l.contains(h)));
-            let silent: String = silent.map(|h| format!("no remedy says: {h}\n")).collect();
+            let silent: String = silent.map(|h| format!("no remedy contains: {h}\n")).collect();
             if want == got && silent.is_empty() {
                 return Verdict::Pass;
             }

@@ -20,7 +20,7 @@ pub fn missing(needs: &[String]) -> Option<String> {
 fn met(need: &str) -> bool {
     let there = |p: &str| Path::new(p).exists();
     match need {
-        // SAFETY: takes no arguments and cannot fail.
+        // SAFETY: The call takes no arguments and cannot fail.
         "root" => unsafe { libc::geteuid() == 0 },
         "user" => !met("root"),
         "x86_64" | "aarch64" => std::env::consts::ARCH == need,

@@ -149,7 +149,7 @@ impl Drop for Running {
 }
 
 fn kill_group(pid: u32, signal: i32) {
-    // SAFETY: a plain system call; we created the group and have not reaped it.
+    // SAFETY: This is a system call. We created the group and have not reaped it.
     unsafe { libc::kill(-(pid as i32), signal) };
 }
 
@@ -195,7 +195,7 @@ fn command(case: &Case, place: &Place) -> Result<Command, String> {
         }
         None => {
             let line = place.fill(case.text("ARGS").unwrap_or(""));
-            let mut words = shlex::split(&line).ok_or_else(|| format!("ARGS: quotes do not match: {line}"))?;
+            let mut words = shlex::split(&line).ok_or_else(|| format!("ARGS: unbalanced quotes: {line}"))?;
             if let Some(p) = prog {
                 match words.iter().position(|w| w == "{{prog}}") {
                     Some(i) => words[i] = p,
@@ -216,7 +216,7 @@ fn command(case: &Case, place: &Place) -> Result<Command, String> {
         }
     };
     for line in case.text("ENV").unwrap_or("").lines() {
-        let (k, v) = line.split_once('=').ok_or_else(|| format!("ENV: A=b expected, not {line}"))?;
+        let (k, v) = line.split_once('=').ok_or_else(|| format!("ENV: expected A=b, not {line}"))?;
         c.env(k, place.fill(v));
     }
     c.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -307,7 +307,7 @@ fn watch(case: &Case, cmd: &mut Command, place: &Place, mut after: Option<Runnin
             if !signalled && a.0.stdin.is_none() && matches!(a.0.try_wait(), Ok(Some(_))) {
                 signalled = true;
                 if let Some(s) = case.signal {
-                    // SAFETY: our own child, which was not waited for.
+                    // SAFETY: The process is our child and has not been waited for.
                     unsafe { libc::kill(rbt.0.id() as i32, s) };
                 }
             }
@@ -318,7 +318,7 @@ fn watch(case: &Case, cmd: &mut Command, place: &Place, mut after: Option<Runnin
     let end = End { out: out.finish(), err: err.finish(), status, seconds };
     if timed_out {
         let waiting = match &after {
-            Some(a) if a.0.stdin.is_some() => " (it never said that it is attached)",
+            Some(a) if a.0.stdin.is_some() => " (rbt did not report that it is attached)",
             _ => "",
         };
         let (o, e) = (cut(&end.out), cut(&end.err));
@@ -424,19 +424,19 @@ fn compare(e: &Expect, place: &Place, all: &str, lines: &[&str], from: &mut usiz
     };
     match e.want {
         Want::Line => find(&|l| l.trim_end() == want.trim_end(), "line"),
-        Want::Has => find(&|l| l.contains(&want), "line that holds"),
+        Want::Has => find(&|l| l.contains(&want), "line that contains"),
         Want::Re => {
             let re = re(&want)?;
             find(&|l| re.is_match(l), "line that matches")
         }
         Want::Not => {
             let re = re(&want)?;
-            lines.iter().find(|l| re.is_match(l)).map_or(Ok(()), |l| Err(format!("unwanted by {want:?}: {l:?}")))
+            lines.iter().find(|l| re.is_match(l)).map_or(Ok(()), |l| Err(format!("must not match {want:?}: {l:?}")))
         }
-        Want::All => re(&want)?.is_match(all).then_some(()).ok_or(format!("the whole does not match {want:?}")),
+        Want::All => re(&want)?.is_match(all).then_some(()).ok_or(format!("the output does not match {want:?}")),
         Want::Exact(_) => match all == want || all.strip_suffix('\n') == Some(&want) {
             true => Ok(()),
-            false => Err(format!("not exactly\n{want}\n---")),
+            false => Err(format!("the output is not exactly\n{want}\n---")),
         },
     }
 }

@@ -49,7 +49,7 @@ pub fn releases(value: &str) -> Result<Vec<String>, String> {
     let one = |w: &str| match w {
         "yes" => known().next().map(|(name, _)| name.to_string()).ok_or("tests/vm/kernels is empty".into()),
         MATRIX => Ok(MATRIX.into()),
-        _ => known().find(|(name, _)| *name == w).map(|(n, _)| n.to_string()).ok_or(format!("no kernel {w:?}")),
+        _ => known().find(|(name, _)| *name == w).map(|(n, _)| n.to_string()).ok_or(format!("unknown kernel {w:?}")),
     };
     value.split_whitespace().filter(|w| *w != "no").map(one).collect()
 }
@@ -125,12 +125,12 @@ impl Batch {
     fn boot(&self) -> Result<BTreeMap<String, Verdict>, Verdict> {
         let arm64 = self.kernel.ends_with("-arm64");
         if let Some(what) = lacking(&self.kernel, arm64) {
-            return Err(Verdict::Skip(format!("{what}: tests/vm/vm-fetch.sh gets it")));
+            return Err(Verdict::Skip(format!("{what}: run tests/vm/vm-fetch.sh to install it")));
         }
         let program = match (arm64, std::env::var_os(ARM64)) {
             (false, _) => std::env::current_exe(),
             (true, Some(program)) => Ok(program.into()),
-            (true, None) => return Err(Verdict::Skip(format!("{ARM64}, the tests for arm64: tests/vm/matrix.sh builds them"))),
+            (true, None) => return Err(Verdict::Skip(format!("{ARM64}, the tests for arm64, which tests/vm/matrix.sh builds"))),
         };
         let fail = |e: std::io::Error| Verdict::Fail(format!("virtual machine: {e}"));
         // The machine can always read the project's directory, even with another root directory.
@@ -164,7 +164,7 @@ impl Batch {
         eprintln!("virtual machine {}: {} cases in {:.0} s", self.name, all.len(), begun.elapsed().as_secs_f64());
         let err = String::from_utf8_lossy(&out.stderr);
         for name in names {
-            all.entry(name).or_insert_with(|| Verdict::Fail(format!("the machine ended before this case did: {}\n{err}", out.status)));
+            all.entry(name).or_insert_with(|| Verdict::Fail(format!("the machine ended before this case: {}\n{err}", out.status)));
         }
         Ok(all)
     }

@@ -29,7 +29,7 @@ pub fn run(seed: u64, count: u64) -> Result<(), String> {
     let (description, objects) = (String::from_utf8_lossy(&whole[HEAD + LENGTH..split]).into_owned(), &whole[split..]);
     let same = forged(&whole, &description, objects);
     if same != whole || Bundle::from_bytes(&same).is_err_and(|_| true) {
-        return Err("the bundle is not read as it was written".into());
+        return Err("a written bundle differs when it is read".into());
     }
     let texts = [description];
     let mut taken = 0;
@@ -43,7 +43,7 @@ pub fn run(seed: u64, count: u64) -> Result<(), String> {
         }
     }
     // Changed bundles that still contain a program must be tested, too.
-    if taken * 50 > count { Ok(()) } else { Err(format!("only {taken} of {count} gave a program")) }
+    if taken * 50 > count { Ok(()) } else { Err(format!("only {taken} of {count} yielded a program")) }
 }
 
 fn length(bundle: &[u8]) -> Option<usize> {

@@ -49,7 +49,7 @@ fn consistent(table: &Table, size: usize) -> Result<(), String> {
     let mut next = 0;
     for page in &table.pages {
         let rows = table.rows.get(page.first as usize..page.first as usize + usize::from(page.count));
-        let rows = rows.filter(|rows| page.first == next && !rows.is_empty()).ok_or_else(|| format!("{page:?} has no rows of its own"))?;
+        let rows = rows.filter(|rows| page.first == next && !rows.is_empty()).ok_or_else(|| format!("{page:?} has no rows"))?;
         if !rows.is_sorted_by(|a, b| a.start < b.start) || rows.iter().any(|row| u64::from(row.start) >= PAGE) {
             return Err(format!("{page:?} has rows out of order"));
         }

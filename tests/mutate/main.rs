@@ -114,7 +114,7 @@ fn run(scripts: &[String], seed: u64, from: u64, count: u64, time: Option<Durati
     let mut told = Instant::now();
     while next < end && time.is_none_or(|t| begin.elapsed() < t) && tally.failures.len() < 50 {
         let Ok((mut child, lines)) = worker(scripts, seed, next, end - next) else {
-            tally.failures.push("there is no worker".into());
+            tally.failures.push("cannot start a worker".into());
             break;
         };
         let (mut since, mut waits) = (Duration::ZERO, 0);

@@ -81,7 +81,7 @@ fn one(format: &Format, seed: u64, number: u64) -> Result<(), String> {
             let (these, those) = (lines(&hostile), lines(&document(format, b"name", false)?));
             match hostile.split(|b| *b == b'\n').all(weighed) && these == those {
                 true => plain(&document(format, &name, true)?),
-                false => Err(format!("other lines: {}", String::from_utf8_lossy(&hostile))),
+                false => Err(format!("the lines differ: {}", String::from_utf8_lossy(&hostile))),
             }
         }
         "json" | "speedscope" => hostile.split(|b| *b == b'\n').filter(|line| !line.is_empty()).try_for_each(|line| {
@@ -101,7 +101,7 @@ fn one(format: &Format, seed: u64, number: u64) -> Result<(), String> {
         "html" | "flamegraph" | "icicle" => {
             plain(&hostile)?;
             let (these, those) = (elements(&hostile), elements(&document(format, b"name", false)?));
-            if these == those { Ok(()) } else { Err(format!("other elements: {these:?}")) }
+            if these == those { Ok(()) } else { Err(format!("the elements differ: {these:?}")) }
         }
         "perfetto" => fields(&hostile, 0),
         "pprof" => {

@@ -18,7 +18,7 @@ pub fn run(seed: u64, count: u64) -> Result<(), String> {
         }
     }
     // Changed documents that can still be merged must be tested, too.
-    if merged * 50 > count { Ok(()) } else { Err(format!("only {merged} of {count} were added up")) }
+    if merged * 50 > count { Ok(()) } else { Err(format!("only {merged} of {count} were merged")) }
 }
 
 /// Merges the documents, and returns whether all could be added.

@@ -76,7 +76,7 @@ fn one(text: &str, systems: [&dyn TargetInfo; 2], compiles: bool, mut stages: [b
             match compiled {
                 // The script needs features that the synthetic kernel lacks.
                 Err(e) if e.messages.is_empty() && !e.diagnostics.is_empty() => told(rbt::diag::Diagnostics(e.diagnostics), text)?,
-                Err(e) => return Err(format!("passes check, but not LLVM: {:?}", e.messages.first())),
+                Err(e) => return Err(format!("passes sema, but not LLVM: {:?}", e.messages.first())),
                 Ok(_) => {}
             }
         }
@@ -102,21 +102,21 @@ fn told(wrong: rbt::diag::Diagnostics, text: &str) -> Result<(), String> {
 /// Checks the guarantees of `rbt fmt`. Returns false if the text does not parse.
 pub fn fmt(text: &str) -> Result<bool, String> {
     let Some((tree, made)) = formatted(text) else { return Ok(false) };
-    let Some((tree_again, again)) = formatted(&made) else { return Err(format!("fmt: what it made does not parse:\n{made}")) };
+    let Some((tree_again, again)) = formatted(&made) else { return Err(format!("fmt: the result does not parse:\n{made}")) };
     if again != made {
-        return Err(format!("fmt: not idempotent; once:\n{made}\n── twice:\n{again}"));
+        return Err(format!("fmt: not idempotent. Formatted once:\n{made}\n── formatted twice:\n{again}"));
     }
     if !fmt::same_words(text, &made) {
         return Err(format!("fmt: words or comments differ:\n{made}"));
     }
     if meaning(tree) != meaning(tree_again) {
-        return Err(format!("fmt: it means something else:\n{made}"));
+        return Err(format!("fmt: the meaning differs:\n{made}"));
     }
     if let Some(line) = made.lines().find(|l| l.ends_with([' ', '\t']) && !l.contains(['"', '#'])) {
         // C definitions are not formatted, but a comment before one may move.
         let last = line.trim_end().rfind([' ', '\t']).map_or(0, |i| i + 1);
         if !text.contains(&line[last..]) {
-            return Err(format!("fmt: blanks at the end of `{line}`"));
+            return Err(format!("fmt: trailing blanks in `{line}`"));
         }
     }
     Ok(true)

@@ -142,10 +142,10 @@ fn single(tracers: &Tracers, row: &Row) -> Verdict {
         match (refused(&theirs), refused(&ours)) {
             (true, true) if theirs.status == ours.status => return Verdict::BothRefuse,
             (true, true) => {
-                return Verdict::Differs(format!("status {} there, {} here\n{}", theirs.status, ours.status, errors(&theirs.err)));
+                return Verdict::Differs(format!("status {} of bpftrace, {} of rbt\n{}", theirs.status, ours.status, errors(&theirs.err)));
             }
-            (true, false) => return Verdict::OneRefuses(format!("refused there\n{}\nhere: {:?}", errors(&theirs.err), ours.out)),
-            (false, true) => return Verdict::OneRefuses(format!("refused here\n{}\nthere: {:?}", ours.err, theirs.out)),
+            (true, false) => return Verdict::OneRefuses(format!("rejected by bpftrace\n{}\nrbt: {:?}", errors(&theirs.err), ours.out)),
+            (false, true) => return Verdict::OneRefuses(format!("rejected by rbt\n{}\nbpftrace: {:?}", ours.err, theirs.out)),
             (false, false) => {}
         }
         let (a, b) = (shown(row, &theirs.out), shown(row, &ours.out));
@@ -154,7 +154,7 @@ fn single(tracers: &Tracers, row: &Row) -> Verdict {
         }
         if theirs.status != ours.status {
             return Verdict::Differs(format!(
-                "status {} there, {} here\n{}\n{}",
+                "status {} of bpftrace, {} of rbt\n{}\n{}",
                 theirs.status,
                 ours.status,
                 errors(&theirs.err),
@@ -204,5 +204,5 @@ fn difference(theirs: &str, ours: &str) -> String {
     let (a, b): (Vec<&str>, Vec<&str>) = (theirs.lines().collect(), ours.lines().collect());
     let same = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
     let some = |lines: &[&str]| lines.iter().skip(same).take(12).map(|l| (*l).to_string()).collect::<Vec<_>>().join("\n    ");
-    format!("differs from line {}\n  there:\n    {}\n  here:\n    {}", same + 1, some(&a), some(&b))
+    format!("differs from line {}\n  bpftrace:\n    {}\n  rbt:\n    {}", same + 1, some(&a), some(&b))
 }

@@ -49,7 +49,7 @@ const AT_ONCE: usize = 4;
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let Some(theirs) = std::env::var_os("RBT_TEST_BPFTRACE").map(PathBuf::from) else {
-        println!("skipped: RBT_TEST_BPFTRACE names no bpftrace to compare with");
+        println!("skipped: RBT_TEST_BPFTRACE does not name a bpftrace to compare with");
         return ExitCode::SUCCESS;
     };
     if !run::fixtures().join("args").exists() {
@@ -113,7 +113,7 @@ fn report(tracers: &Tracers, rows: Vec<Row>, refusals: bool) -> ExitCode {
     });
     let counts = counts.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     println!(
-        "{} compared: {} equal ({} of them refused by both), {} differ and say why, {} refused by one, {} differ",
+        "{} compared: {} equal ({} of them rejected by both), {} differ as expected, {} rejected by one, {} differ",
         counts.all, counts.equal, counts.both_refuse, counts.explained, counts.one_refuses, counts.wrong
     );
     if counts.wrong == 0 && (!refusals || counts.one_refuses == 0) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -141,7 +141,7 @@ impl Counts {
             }
             (Verdict::Equal | Verdict::BothRefuse, Some(_)) => {
                 self.wrong += 1;
-                println!("{}: is said to differ, and does not\n  {}\n", row.name, row.text);
+                println!("{}: does not differ, although `differs` expects it\n  {}\n", row.name, row.text);
             }
             (Verdict::Differs(how) | Verdict::OneRefuses(how), Some(why)) => {
                 self.explained += 1;

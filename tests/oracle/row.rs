@@ -75,7 +75,7 @@ pub fn read(file: &str, text: &str) -> Result<Vec<Row>, String> {
             rows.push(Row { kind, ..Row::statements(name, text.into()) });
             continue;
         };
-        let row = rows.last_mut().ok_or_else(|| format!("{name}: is about no row"))?;
+        let row = rows.last_mut().ok_or_else(|| format!("{name}: an indented line without a row before it"))?;
         let (word, rest) = about.split_once(' ').unwrap_or((about, ""));
         match word {
             "differs" => row.differs = Some(rest.into()),
