@@ -122,7 +122,7 @@ pub(super) const ROWS: &[Builtin] = &[
             e.store(at, 0, 8, ns);
             Operand::mem(u.ty.clone(), at)
         }),
-        doc: "Formats a time from nsecs as local time, in a format of strftime(3). %f stands for microseconds, %l for milliseconds and %k for nanoseconds. rbt formats the time when it prints it.",
+        doc: "Formats a time from nsecs as local time, in a format of strftime(3). From 10^18 upward, the number is a TAI time since 1970, as from nsecs(tai). %f stands for microseconds, %l for milliseconds and %k for nanoseconds. rbt formats the time when it prints it.",
         example: "tracepoint:syscalls:sys_enter_execve { printf(\"%s %s\\n\", strftime(\"%H:%M:%S.%f\", nsecs), comm); }",
     },
 ];

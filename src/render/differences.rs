@@ -48,6 +48,18 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
          which bpftrace prints as null or rejects. An enum with negative enumerators is signed, as in C, and a pointer to an enum steps by the enum's size in memory. \
          bpftrace treats all values of enums as unsigned, and steps by 8 bytes.",
     ),
+    (
+        "strftime()",
+        "A number from 10^18 upward is a time since 1970, wherever it comes from. Unless it is nsecs(tai), bpftrace adds the time of the boot to it. An empty format prints nothing. bpftrace prints (?).",
+    ),
+    (
+        "casts to arrays",
+        "An integer that is cast to an array keeps its sign: (uint8[2])-1 is [255,255]. bpftrace fills the bytes beyond the integer with zeros, or with what is in memory there.",
+    ),
+    (
+        "columns",
+        "In the position of an error or a warning, a column counts characters, so the underline stands below the text. bpftrace counts bytes.",
+    ),
     ("has_cpid", "It is true if rbt runs a command (-c). In bpftrace, it is true if there is no command."),
     (
         "JSON",
@@ -57,7 +69,7 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "maps",
         "Integers of 1, 2 and 4 bytes, which include literals, sort by value, like those of 8 bytes. bpftrace prints them in the \
          kernel's order, which changes from run to run. min() and max() sort as signed numbers, and entries with equal values \
-         sort by key. uint64 keys from 2^63 upward come last. In bpftrace they come first. print() ignores `div` for stats(). bpftrace warns that it ignores `div`, but divides the average.",
+         sort by key. uint64 keys from 2^63 upward come last. In bpftrace they come first. print(@s[k]) prints the values of stats(). bpftrace prints zeros. sum() and avg() add integers of 1 and 2 bytes with their sign, and bpftrace without it. print() ignores `div` for stats(). bpftrace warns that it ignores `div`, but divides the average.",
     ),
     ("system()", "rbt prints the output of a command even if the command fails. bpftrace discards it."),
     (
@@ -104,6 +116,6 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ),
     (
         "what rbt accepts",
-        "rbt accepts scripts that bpftrace rejects. In the syntax, these are `if` without parentheses, uppercase suffixes (1UL), and several digits before an exponent (12e3). Macros can use the script's maps, sizes of maps can be constant expressions, and maps declared as hash or lruhash can hold aggregations. ctx can be a key of a map, and the ctx of perf events can be read through a variable. Names of signals need no SIG (STOP, SEGV), and constants of the kernel's interface need no header (SIGKILL, O_CREAT, AF_INET, EPERM, TASK_RUNNING, INT_MAX, NULL). printf() accepts %f, %T and %B, integers from a count(), and more than 127 arguments. print() accepts args of a tracepoint, an empty tuple, and @h[k] of a histogram. print(config) also shows rbt's own settings. pton() accepts IPv4 addresses within IPv6 addresses, and unwatch() does nothing. C parts can contain typedefs, the language's own integer types, #define with parameters whose text is an expression, and headers that are not installed, unless the script uses a name that only they define. A variable that is read outside the block that assigns it belongs to the whole probe, with a warning, as before bpftrace 0.22. strstr() returns -1 if the string does not occur, as documented. bpftrace returns -2.",
+        "rbt accepts scripts that bpftrace rejects. In the syntax, these are `if` without parentheses, uppercase suffixes (1UL), and several digits before an exponent (12e3). Macros can use the script's maps, sizes of maps can be constant expressions, and maps declared as hash or lruhash can hold aggregations. ctx can be a key of a map, and the ctx of perf events can be read through a variable. Names of signals need no SIG (STOP, SEGV), and constants of the kernel's interface need no header (SIGKILL, O_CREAT, AF_INET, EPERM, TASK_RUNNING, INT_MAX, NULL). printf() accepts %f, %T and %B, integers from a count(), and more than 127 arguments. print() accepts args of a tracepoint, an empty tuple, and @h[k] of a histogram. print(config) also shows rbt's own settings. pton() accepts IPv4 addresses within IPv6 addresses, and unwatch() does nothing. C parts can contain typedefs, the language's own integer types, #define with parameters whose text is an expression, and headers that are not installed, unless the script uses a name that only they define. A variable that is read outside the block that assigns it belongs to the whole probe, with a warning, as before bpftrace 0.22. missing_probes = warn and ignore also skip an iterator that the kernel lacks. skboutput() works in tracepoints, comm(PID) prints [unknown] where the kernel does not allow the lookup, and printf($1) takes a number. strstr() returns -1 if the string does not occur, as documented. bpftrace returns -2.",
     ),
 ];

@@ -163,7 +163,9 @@ fn check_with(script: &ast::Script, env: &Env, tables: &Tables, given: &[hir::Ma
             diags.append(&mut body.diags);
         }
         circular(job, bodies, &mut diags);
-        merge_sites(job, bodies, &env, &mut probes);
+        if !job.is_excluded {
+            merge_sites(job, bodies, &env, &mut probes);
+        }
     }
     if !failed(&diags) {
         diags.extend(probes.iter().filter_map(call_depth::check));

@@ -25,10 +25,14 @@ pub struct Job<'a> {
     /// The distinct contexts among the sites, as far as they matter to the body, with a site for each: the one with the
     /// longest name.
     pub contexts: Vec<(usize, Context)>,
+    /// `--probe-filter` excludes all of its sites: one remains, because other probes may use the maps that its body assigns.
+    pub is_excluded: bool,
 }
 
 /// The code for a pattern without matches, which is not an error if other attach points of the probe match.
 const NO_MATCH: &str = "no-match";
+
+const NO_MATCHING_NAME: &str = "no probe's name matches the probe filter";
 
 /// Expands all probes.
 pub fn expand<'a>(
@@ -63,24 +67,31 @@ pub fn expand<'a>(
         }
         diags.extend(absent.into_iter().map(|d| with_alternative(d, &sites)));
         sites.retain(|s| is_in_mode(s, env.settings.mode));
-        let before = sites.len();
+        let (before, first) = (sites.len(), sites.first().cloned());
         sites.retain(|s| s.attach.runs_in_rbt() || filter.is_none_or(|f| f.is_match(&s.name)));
         filtered |= sites.len() < before;
+        let is_excluded = sites.is_empty();
+        sites.extend(first.filter(|_| is_excluded));
         if !sites.is_empty() {
-            jobs.push(with_contexts(probe, sites, check_cx, env, tables, diags));
+            jobs.push(Job { is_excluded, ..with_contexts(probe, sites, check_cx, env, tables, diags) });
         }
     }
     // a run whose begin and end probes work on traced data is nothing without traces; a signal may still be sent
-    let traces = jobs.iter().flat_map(|j| &j.sites).any(|s| !matches!(s.attach, Attach::Begin | Attach::End));
+    let kept = || jobs.iter().filter(|j| !j.is_excluded);
+    let traces = kept().flat_map(|j| &j.sites).any(|s| !matches!(s.attach, Attach::Begin | Attach::End));
+    let is_empty = kept().next().is_none();
     let none_here = || format!("this machine has none of the script's probes: {}", lost.join(", "));
-    if !traces && !jobs.is_empty() && !lost.is_empty() && env.settings.missing_probes == MissingProbes::Ignore {
+    if !traces && !is_empty && !lost.is_empty() && env.settings.missing_probes == MissingProbes::Ignore {
         diags.push(Diagnostic::warning("no-probes", Span::default(), none_here()));
     }
-    if (jobs.is_empty() || filtered && !traces) && !super::failed(diags) {
+    if !traces && !is_empty && filtered {
+        diags.push(Diagnostic::warning("no-probes", Span::default(), NO_MATCHING_NAME));
+    }
+    if is_empty && !super::failed(diags) {
         jobs.clear();
         let none = none_here();
         let help = match env.settings.mode {
-            _ if filter.is_some() => "no probe's name matches the probe filter",
+            _ if filter.is_some() => NO_MATCHING_NAME,
             Mode::Trace if !lost.is_empty() => none.as_str(),
             Mode::Trace => "use --test to run tests, and --bench to run benchmarks",
             Mode::Test => "--test runs the script's test probes: test:NAME { … }",
@@ -124,7 +135,7 @@ fn same_names(jobs: &[Job], diags: &mut Vec<Diagnostic>) {
 }
 
 fn limit(jobs: &[Job], settings: &Settings, diags: &mut Vec<Diagnostic>) {
-    let total: usize = jobs.iter().map(|j| j.sites.len()).sum();
+    let total: usize = jobs.iter().filter(|j| !j.is_excluded).map(|j| j.sites.len()).sum();
     if total as u64 > settings.max_probes {
         let widest = jobs.iter().max_by_key(|j| j.sites.len()).map_or(Span::default(), |j| point_span(j.probe));
         let message = format!("the script has {total} probes after expanding wildcards; the limit is {}", settings.max_probes);
@@ -167,7 +178,7 @@ fn names_no_file(d: &Diagnostic, point: &AttachPoint) -> bool {
 
 /// Handles an attach point that does not exist here, according to the settings.
 fn missing(d: Diagnostic, settings: &Settings) -> Option<Diagnostic> {
-    let is_ignorable = !matches!(d.code, "unknown-probe" | "unsupported");
+    let is_ignorable = !matches!(d.code, "bad-probe" | "unknown-probe" | "unsupported");
     match settings.missing_probes {
         MissingProbes::Warn if is_ignorable => Some(Diagnostic { severity: Severity::Warning, ..d }),
         // a verbose run names them, with the alternatives
@@ -237,7 +248,7 @@ fn expand_given(point: AttachPoint, env: &Env, tables: &Tables) -> Result<Vec<Pr
         return Err(Diagnostic::error("unknown-probe", point.span, "an attach point must start with a probe kind"));
     };
     if provider.text.contains('*') && !provider.quoted {
-        return named(any_kind(&point, env, tables)?, &point);
+        return any(any_kind(&point, env, tables)?, &point);
     }
     let Some(kind) = (tables.kind)(&provider.text) else {
         let kinds = (tables.kinds)();
@@ -256,7 +267,7 @@ fn expand_given(point: AttachPoint, env: &Env, tables: &Tables) -> Result<Vec<Pr
             d.help(format!("the kinds are {}", all.join(", ")))
         });
     };
-    named(kind.expand(&point, env)?, &point)
+    any(kind.expand(&point, env)?, &point)
 }
 
 /// The sites of all kinds that match a pattern of kinds. Kinds to which the other parts do not apply are omitted: the kinds
@@ -285,17 +296,9 @@ fn any_kind(point: &AttachPoint, env: &Env, tables: &Tables) -> Result<Vec<Probe
     Ok(sites)
 }
 
-/// The sites of an attach point, of which there must be at least one, under the names that the script uses.
-fn named(mut sites: Vec<ProbeSite>, point: &AttachPoint) -> Result<Vec<ProbeSite>, Diagnostic> {
-    if sites.is_empty() {
-        return Err(no_match(point));
-    }
-    if let Some(name) = &point.name {
-        for site in &mut sites {
-            site.name.clone_from(&name.name);
-        }
-    }
-    Ok(sites)
+/// The sites of an attach point, of which there must be at least one.
+fn any(sites: Vec<ProbeSite>, point: &AttachPoint) -> Result<Vec<ProbeSite>, Diagnostic> {
+    if sites.is_empty() { Err(no_match(point)) } else { Ok(sites) }
 }
 
 /// The error for a pattern without matches: what to check instead.
@@ -507,5 +510,5 @@ fn with_contexts<'a>(
             sites.iter().zip(&context_of).enumerate().filter(|(_, (_, of))| **of == at).rev().max_by_key(|(_, (s, _))| s.name.len());
         *chosen = longest.map_or(*chosen, |(i, _)| i);
     }
-    Job { probe, sites, context_of, contexts }
+    Job { probe, sites, context_of, contexts, is_excluded: false }
 }

@@ -190,6 +190,9 @@ impl Uprobe {
     /// An address as given in the binary's sections.
     fn at_address(&self, binary: &Binary, addr: u64, point: &AttachPoint, env: &Env) -> Result<UprobeLocation, Diagnostic> {
         let shown = binary.path.display();
+        if addr == 0 {
+            return Err(Diagnostic::error("bad-probe", point.span, "nothing is at address 0").help(format!("write {}", self.usage())));
+        }
         let Some(offset) = binary.offset_of_addr(addr) else {
             return Err(Diagnostic::error("unknown-address", point.span, format!("{shown} has nothing at address {addr:#x}")));
         };
