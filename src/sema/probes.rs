@@ -76,7 +76,7 @@ pub fn expand<'a>(
             jobs.push(Job { is_excluded, ..with_contexts(probe, sites, check_cx, env, tables, diags) });
         }
     }
-    // a run whose begin and end probes work on traced data is nothing without traces; a signal may still be sent
+    // does anything trace? begin and end run by themselves
     let kept = || jobs.iter().filter(|j| !j.is_excluded);
     let traces = kept().flat_map(|j| &j.sites).any(|s| !matches!(s.attach, Attach::Begin | Attach::End));
     let is_empty = kept().next().is_none();
