@@ -458,7 +458,7 @@ const REASONS: &[(u64, &str, bool, Incomplete)] = &[
         ("reaches", "reach", "code whose unwind information rbt does not support"),
     ),
     (unwind::CUT_NOT_LOADED, "unwind table not loaded yet", true, ("reaches", "reach", "a file whose unwind table was not loaded yet")),
-    (unwind::CUT_NO_MAPPING, "not in a mapping", false, ("leads", "lead", "to an address that is in no mapping")),
+    (unwind::CUT_NOT_CODE, "not in code", false, ("leads", "lead", "to an address that is not in code")),
     (unwind::CUT_CORRUPT, "stack corrupt", false, ("has", "have", "a frame that is not above the one that it called")),
 ];
 

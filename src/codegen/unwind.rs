@@ -57,6 +57,7 @@ pub(super) fn target(script: &hir::Script, sys: &dyn TargetInfo, settings: &Sett
             of("vm_area_struct", &["vm_pgoff"])?,
             of("vm_area_struct", &["vm_file"])?,
         ],
+        vm_flags: of("vm_area_struct", &["vm_flags"]),
         tree: tree?,
         replaced: replaced(sys),
         inode: of("file", &["f_inode"])?,

@@ -71,12 +71,19 @@ pub(super) const PAGES: u32 = ADDRESSES + (1 << CACHE_SHIFT);
 /// log2 of the entries of a cache.
 pub(super) const CACHE_SHIFT: u32 = 14;
 pub(super) const PAGE_SHIFT: u64 = crate::system::binary::unwind::PAGE_SHIFT as u64;
+/// Numbers that change when a process maps code, by the lower bits of the process ID. They are part of an address space's identity: a
+/// library may take the place of another one of the same size.
+pub const GENERATIONS: u32 = PAGES + (1 << CACHE_SHIFT);
+/// How many there are: a power of two.
+pub const MAX_GENERATIONS: u32 = 1 << 12;
 /// Bytes of an entry of a cache: the identity, its value, and both together by exclusive or, because two processors may
 /// write one entry at the same time.
 pub(super) const CACHE_ENTRY: u32 = 24;
 const _: () = assert!(size_of::<RuleEntry>() <= CACHE_ENTRY as usize && size_of::<FileEntry>() <= CACHE_ENTRY as usize);
 /// In a page's value: the code has no file, and is unwound by frame pointers.
 pub(super) const NO_FILE: u64 = 1 << 62;
+/// Added to it: the page is not executable.
+pub(super) const NOT_EXECUTABLE: u64 = 1 << 61;
 /// In a page's value: it is in a file, whose index is in the lower half; the page's number is above.
 pub(super) const IN_FILE: u64 = 1 << 63;
 pub(super) const NUMBER_SHIFT: u64 = 16;
@@ -131,8 +138,8 @@ pub const CUT_UNREADABLE: u64 = 2;
 pub const CUT_UNSUPPORTED: u64 = 3;
 /// The table is not loaded yet.
 pub const CUT_NOT_LOADED: u64 = 4;
-/// The address is in no mapping.
-pub const CUT_NO_MAPPING: u64 = 5;
+/// The address is in no mapping, or in one that is not executable.
+pub const CUT_NOT_CODE: u64 = 5;
 /// A caller's frame was not above its callee's.
 pub const CUT_CORRUPT: u64 = 6;
 /// The stack has more frames.
@@ -145,7 +152,7 @@ pub const MAPS: [(&str, MapDef); 7] = {
     }
     [
         (POOLS, def(MapKind::ArrayOfMaps, 4, 4, MAX_POOLS, 0)),
-        (TABLE, def(MapKind::Array, 4, CACHE_ENTRY, PAGES + (1 << CACHE_SHIFT), 0)),
+        (TABLE, def(MapKind::Array, 4, CACHE_ENTRY, GENERATIONS + MAX_GENERATIONS, 0)),
         (INODES, def(MapKind::Hash, size_of::<FileKey>() as u32, 4, MAX_FILES, 0)),
         (MISSES, def(MapKind::Ringbuf, 0, 0, MISSES_BYTES, 0)),
         (MISSED, def(MapKind::LruHash, 8, 8, 4096, 0)),

@@ -27,7 +27,7 @@ impl<'c> Builder<'_, 'c> {
             e.note_mapping(state, mapping, target);
             let (addr, start, end) = (e.load(state, MISS_ADDR, U64), e.load(state, MISS_START, U64), e.load(state, MISS_END, U64));
             let inside = e.and(e.cmp(Cmp::Ule, start, addr), e.cmp(Cmp::Ult, addr, end));
-            e.if_else(inside, |e| e.use_mapping(state, target), |e| e.stop(state, CUT_NO_MAPPING));
+            e.if_else(inside, |e| e.use_mapping(state, target), |e| e.stop(state, CUT_NOT_CODE));
             e.int(0)
         });
     }
@@ -127,6 +127,10 @@ impl<'c> Builder<'_, 'c> {
         for (member, to) in [(start, MISS_START), (end, MISS_END), (pgoff, PGOFF), (file, FILE)] {
             let value = read(self, vma, member);
             self.store(state, to, 8, value);
+        }
+        if let Some(flags) = of.vm_flags {
+            let value = read(self, vma, flags);
+            self.store(state, VM_FLAGS, 8, value);
         }
         let file = self.load(state, FILE, U64);
         let nonzero = self.cmp(Cmp::Ne, file, self.int(0));

@@ -40,8 +40,11 @@ pub(super) const INTERPRETS: u32 = 152;
 pub(super) const MASK: u32 = 160;
 /// 1: the stack pointer is only a lower bound, because the frame pointer was followed to a frame of unknown size.
 pub(super) const BOUND: u32 = 168;
+/// The indices of the latest consecutive frames whose addresses are not in code: the first, and one more than the last.
+pub(super) const NOT_CODE_FIRST: u32 = 176;
+pub(super) const NOT_CODE_END: u32 = 184;
 /// A [`MissingTable`].
-pub(super) const MISS: u32 = 176;
+pub(super) const MISS: u32 = 192;
 pub(super) const MISS_IDS: u32 = MISS;
 pub(super) const MISS_ADDR: u32 = MISS + 8;
 pub(super) const MISS_START: u32 = MISS + 16;
@@ -56,8 +59,10 @@ pub(super) const WINDOW_AT: u32 = READ + 8;
 pub(super) const PGOFF: u32 = WINDOW_AT + 8;
 /// A mapping's file.
 pub(super) const FILE: u32 = PGOFF + 8;
+/// A mapping's flags.
+pub(super) const VM_FLAGS: u32 = FILE + 8;
 /// A page's value.
-pub(super) const VALUE: u32 = FILE + 8;
+pub(super) const VALUE: u32 = VM_FLAGS + 8;
 /// A mapping, or an entry of the tree of them.
 pub(super) const MAPPING: u32 = VALUE + 8;
 /// A node of the tree of mappings.

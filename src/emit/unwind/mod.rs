@@ -10,7 +10,8 @@
 //! space ([`MISSES`]), which compiles one.
 //!
 //! The cache does not need to be emptied when mappings change: a page's entry has the identity of the address space, which
-//! includes the size of all executable mappings.
+//! includes the size of all executable mappings, and a number that user space changes when the kernel reports a new one
+//! ([`GENERATIONS`]).
 //!
 //! - `layout.rs`: the maps; `memory.rs`: the memory of a walk
 //! - `mapping.rs`: the mapping at an address; `rows.rs`: from a frame to its caller's; `python.rs`: interpreted frames
@@ -53,6 +54,8 @@ pub struct UnwindTarget {
     pub stack: u32,
     /// `vm_area_struct.vm_start`, `vm_end`, `vm_pgoff`, `vm_file`
     pub vma: [u32; 4],
+    /// `vm_area_struct.vm_flags`; none if the kernel's types do not describe it.
+    pub vm_flags: Option<u32>,
     /// How the kernel keeps mappings.
     pub tree: MappingTree,
     /// Return addresses that a uretprobe has replaced; none if the kernel's types do not describe them.
@@ -112,6 +115,9 @@ pub struct ReplacedReturns {
 /// arch/arm64/include/asm/memory.h with pages of 4 KiB.
 const THREAD_SIZE: u64 = 16 << 10;
 
+/// Of include/linux/mm.h.
+const VM_EXEC: u64 = 4;
+
 impl CodegenCx<'_> {
     /// Builds the program [`IDENTIFY`] if the script takes stacks by tables.
     pub fn identify_files(&self) {
@@ -123,8 +129,6 @@ impl CodegenCx<'_> {
         let state = e.walk_memory(limit, slot);
         e.store(state, STATE_SLOT, 8, slot);
         e.identify(state, &target);
-        let ids = e.ns_pid_tgid();
-        e.store(state, MISS_IDS, 8, ids);
         e.find_page(limit, state, addr, &target);
         e.end_program(0);
     }
@@ -147,7 +151,7 @@ impl<'c> Builder<'_, 'c> {
         self.zero(frames, (limit + 1) * 8, 8);
         let Some(target) = self.target.unwind else { return UserStack { frames, usable: self.int(0), cut: self.int(0) } };
         let zero = self.int(0);
-        for word in [CALL, REASON, SLOT, COUNT, THIRD_AT, LOOP, LOOPS, BOUND] {
+        for word in [CALL, REASON, SLOT, COUNT, THIRD_AT, LOOP, LOOPS, BOUND, NOT_CODE_END] {
             self.store(state, word, 8, zero);
         }
         self.store(state, STATE_SLOT, 8, slot);
@@ -158,8 +162,6 @@ impl<'c> Builder<'_, 'c> {
         let usable = self.first_registers(state, &target);
         self.if_(usable, |e| {
             e.identify(state, &target);
-            let ids = e.ns_pid_tgid();
-            e.store(state, MISS_IDS, 8, ids);
             let at_entry = e.int(u64::from(e.program.at_entry));
             e.store(state, AT_ENTRY, 8, at_entry);
             // in a function of its own, which the verifier checks once
@@ -169,6 +171,7 @@ impl<'c> Builder<'_, 'c> {
                     e.unwind_step(limit, state, &target)
                 })
             });
+            e.drop_what_is_not_code(limit, state, slot);
             if interpreted {
                 e.put_python_frames(limit, state, slot, &target);
             }
@@ -251,7 +254,7 @@ impl<'c> Builder<'_, 'c> {
         self.load(to, 0, U64)
     }
 
-    /// The address space's identity: equal identities have the same mappings.
+    /// The process, and the identity of its address space: equal identities have the same mappings.
     fn identify(&mut self, state: PointerValue<'c>, target: &UnwindTarget) {
         let task = self.call(Helper::GetCurrentTask, &[]);
         let mm = self.add(task, self.int(target.mm.into()));
@@ -280,8 +283,29 @@ impl<'c> Builder<'_, 'c> {
             let mask = self.sub(size, self.int(1));
             self.store(state, MASK, 8, mask);
         }
-        let tag = mix(self, mix(self, mix(self, mm, code), stack), exec);
+        let ids = self.ns_pid_tgid();
+        self.store(state, MISS_IDS, 8, ids);
+        let generation = self.mappings_generation(ids);
+        let tag = mix(self, mix(self, mix(self, mix(self, mm, code), stack), exec), generation);
         self.store(state, TAG, 8, tag);
+    }
+
+    /// See [`GENERATIONS`].
+    fn mappings_generation(&mut self, ids: IntValue<'c>) -> IntValue<'c> {
+        let (found, zero) = (self.scalar_slot(), self.int(0));
+        self.store(found, 0, 8, zero);
+        let pid = self.shr(ids, self.int(32), false);
+        let index = self.and(pid, self.int(u64::from(MAX_GENERATIONS) - 1));
+        let index = self.add(index, self.int(GENERATIONS.into()));
+        let (map, key) = (self.map_of_unwinding(TABLE), self.alloc_known("unwind_key", 8));
+        self.store(key, 0, 4, index);
+        let element = self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
+        let there = self.not_null(element);
+        self.if_(there, |e| {
+            let generation = e.load(element, 0, U64);
+            e.store(found, 0, 8, generation);
+        });
+        self.load(found, 0, U64)
     }
 
     /// Stores the reason after the last frame if the walk was cut.
@@ -362,7 +386,22 @@ impl<'c> Builder<'_, 'c> {
         let page = self.shr(addr, self.int(PAGE_SHIFT), false);
         let value = self.cached(PAGES, state, page, |e| {
             e.find_page(limit, state, addr, target);
-            e.load(state, VALUE, U64)
+            let value = e.load(state, VALUE, U64);
+            if target.vm_flags.is_none() {
+                return value;
+            }
+            let mapped = e.cmp(Cmp::Ne, e.load(state, REASON, U64), e.int(CUT_NOT_CODE));
+            let executable = e.and(e.load(state, VM_FLAGS, U64), e.int(VM_EXEC));
+            let is_data = e.and(mapped, e.cmp(Cmp::Eq, executable, e.int(0)));
+            e.choose(
+                is_data,
+                |e| {
+                    let zero = e.int(0);
+                    e.store(state, REASON, 8, zero);
+                    e.int(NO_FILE | NOT_EXECUTABLE)
+                },
+                |_| value,
+            )
         });
         let in_file = self.and(value, self.int(IN_FILE));
         let elsewhere = self.cmp(Cmp::Eq, in_file, self.int(0));
@@ -378,11 +417,51 @@ impl<'c> Builder<'_, 'c> {
                 });
             }
             let missing = e.cmp(Cmp::Eq, value, e.int(0));
+            let unmapped = e.and(missing, e.cmp(Cmp::Eq, e.load(state, REASON, U64), e.int(CUT_NOT_CODE)));
+            let data = e.cmp(Cmp::Ne, e.and(value, e.int(NOT_EXECUTABLE)), e.int(0));
+            let not_code = e.or(unmapped, data);
+            // where the task runs is the first frame, wherever that is
+            let not_code = e.and(not_code, e.cmp(Cmp::Ne, count, e.int(0)));
+            e.if_(not_code, |e| e.note_not_code(state, count));
             e.if_(missing, |e| e.leave());
             e.follow_frame_pointer(limit, count, state);
         });
         let rows = self.page_rows(limit, state, count, value);
         self.find_row(rows, addr)
+    }
+
+    /// Notes that the frame with this index is not in code.
+    fn note_not_code(&mut self, state: PointerValue<'c>, index: IntValue<'c>) {
+        let is_first = self.cmp(Cmp::Ne, self.load(state, NOT_CODE_END, U64), index);
+        self.if_(is_first, |e| e.store(state, NOT_CODE_FIRST, 8, index));
+        let end = self.add(index, self.int(1));
+        self.store(state, NOT_CODE_END, 8, end);
+    }
+
+    /// Drops the last frames if their addresses are not in code: they are not return addresses, as after a function in
+    /// assembly that changes to another stack. Such frames remain if others in code follow, because a just-in-time
+    /// compiler may make its code writable, and not executable, while it is on the stack.
+    fn drop_what_is_not_code(&mut self, limit: u32, state: PointerValue<'c>, slot: IntValue<'c>) {
+        let (end, count) = (self.load(state, NOT_CODE_END, U64), self.load(state, COUNT, U64));
+        let last = self.and(self.cmp(Cmp::Ne, end, self.int(0)), self.cmp(Cmp::Eq, end, count));
+        self.if_(last, |e| {
+            let reason = e.int(CUT_NOT_CODE);
+            e.store(state, REASON, 8, reason);
+            e.bounded_loop(&format!("unwind_drop_{limit}"), u64::from(limit), &[slot], |e, _, slot| {
+                e.global(&format!("unwind_drop_one_{limit}"), slot, |e, numbers| {
+                    let state = e.walk_memory_of(limit, numbers);
+                    let count = e.load(state, COUNT, U64);
+                    let done = e.cmp(Cmp::Ule, count, e.load(state, NOT_CODE_FIRST, U64));
+                    e.if_(done, |e| e.leave());
+                    let last = e.sub(count, e.int(1));
+                    e.store(state, COUNT, 8, last);
+                    let index = e.at_most(last, u64::from(limit) - 1);
+                    let (ptr, zero) = (e.offset_by(state, e.mul(index, e.int(8))), e.int(0));
+                    e.store(ptr, SIZE, 8, zero);
+                    e.int(0)
+                })
+            });
+        });
     }
 
     /// The cached value for the current address space, or else the result of `find`, which is then cached unless it is

@@ -330,8 +330,9 @@ impl<'c> Builder<'_, 'c> {
         // the address, not the value: few frames need it
         let saved = self.cmp(Cmp::Ne, third_kind, self.int(THIRD_SAME.into()));
         self.if_(saved, |e| {
-            let from_sp = is(e, third_kind, THIRD_AT_SP);
+            let (from_sp, from_fp) = (is(e, third_kind, THIRD_AT_SP), is(e, third_kind, THIRD_AT_FP));
             let base = e.select(from_sp, sp, cfa);
+            let base = e.select(from_fp, fp, base);
             let addr = e.add(base, third_offset);
             e.store(state, THIRD_AT, 8, addr);
         });

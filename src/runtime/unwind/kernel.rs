@@ -9,7 +9,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::thread::JoinHandle;
 
 use crate::codegen::artifact::unwind::{
-    BLOCK_WORDS, FILES, FileEntry, FileKey, INODES, INTERPRETERS, MAPS, MISSED, MISSES, MissingTable, POOL, POOLS, RULES, RuleEntry, TABLE,
+    BLOCK_WORDS, FILES, FileEntry, FileKey, GENERATIONS, INODES, INTERPRETERS, MAPS, MAX_GENERATIONS, MISSED, MISSES, MissingTable, POOL,
+    POOLS, RULES, RuleEntry, TABLE,
 };
 use crate::codegen::artifact::{MapDef, Process};
 
@@ -104,6 +105,16 @@ impl Maps {
 
     pub fn set_entry(&self, file: u32, entry: &FileEntry) -> io::Result<()> {
         self.set(FILES + file, entry)
+    }
+
+    /// Makes programs forget what they found in the mappings of a process, and of a few others.
+    pub fn set_generation(&self, pid: u32, generation: u64) -> io::Result<()> {
+        self.set(GENERATIONS + (pid & (MAX_GENERATIONS - 1)), &generation)
+    }
+
+    /// The same for all processes.
+    pub fn set_all_generations(&self, generation: u64) -> io::Result<()> {
+        (0..MAX_GENERATIONS).try_for_each(|slot| self.set_generation(slot, generation))
     }
 
     /// From now on, programs find the table of a file.

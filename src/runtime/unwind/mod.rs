@@ -151,6 +151,9 @@ struct State {
     placed: TableAllocator,
     /// Numbers of files by the kernel's identity of the files.
     files: HashMap<FileKey, u32>,
+    /// The last number that was put into the map of them: see
+    /// [`GENERATIONS`](crate::codegen::artifact::unwind::GENERATIONS).
+    generation: u64,
     /// Files that were read before programs ran, by device and inode.
     preloaded: HashSet<(u64, u64)>,
     /// The data of files that were read already.
@@ -191,6 +194,7 @@ impl Unwinder {
             ring,
             files: HashMap::new(),
             debug_dirs: options.debug_dirs.clone(),
+            generation: 0,
             preloaded: HashSet::new(),
             prefetched: FileDataByInode::new(),
             identify: None,
@@ -324,6 +328,7 @@ fn spawn(state: Arc<Mutex<State>>, stop: OwnedFd, wake: OwnedFd, recorder: Share
         while !readable(&stop) {
             yields(0);
             let events = drain(&recorder, &target);
+            of(&state).renew(&events);
             of(&state).note_mapped(events, &mut seen);
             if of(&state).supply() > 0 {
                 continue;
@@ -381,6 +386,22 @@ impl State {
             self.maps.forget_miss(miss.key);
         }
         misses.len()
+    }
+
+    /// Makes programs forget the mappings of processes that have mapped something else since. A process that starts or that loads a
+    /// library also gets another identity, so this costs it nothing.
+    fn renew(&mut self, events: &[Event]) {
+        let mut pids: Vec<u32> =
+            events.iter().filter_map(|event| if let Event::Mapped { pid, .. } = event { Some(*pid) } else { None }).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        self.generation += 1;
+        // errors: there are none, as the map is an array that has these elements
+        if events.iter().any(|event| matches!(event, Event::Lost { .. })) {
+            let _ = self.maps.set_all_generations(self.generation);
+        } else {
+            pids.into_iter().for_each(|pid| drop(self.maps.set_generation(pid, self.generation)));
+        }
     }
 
     /// Processes the records of mappings: tables of new files are made next, the latest first. If there is a target, the

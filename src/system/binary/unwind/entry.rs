@@ -60,6 +60,8 @@ pub const THIRD_SAME: u8 = 0;
 pub const THIRD_AT_CFA: u8 = 1;
 /// Stored at the stack pointer plus the offset.
 pub const THIRD_AT_SP: u8 = 2;
+/// Stored at the frame pointer plus the offset.
+pub const THIRD_AT_FP: u8 = 3;
 /// None: the outermost frame.
 pub const RA_NONE: u8 = 0;
 /// Stored at the CFA plus the offset.
@@ -98,6 +100,7 @@ impl From<&Rule> for RuleEntry {
             Third::Same => (THIRD_SAME, 0),
             Third::AtCfa(n) => (THIRD_AT_CFA, n),
             Third::AtSp(n) => (THIRD_AT_SP, n),
+            Third::AtFp(n) => (THIRD_AT_FP, n),
         };
         let flags = u8::from(rule.signal) | third << 1 | if rule.interpreter { INTERPRETER } else { 0 };
         Self { cfa, fp, ra, flags, cfa_offset, cfa_second, fp_offset, ra_offset, third_offset }
@@ -137,6 +140,7 @@ impl RuleEntry {
             THIRD_SAME => Third::Same,
             THIRD_AT_CFA => Third::AtCfa(self.third_offset),
             THIRD_AT_SP => Third::AtSp(self.third_offset),
+            THIRD_AT_FP => Third::AtFp(self.third_offset),
             _ => return None,
         };
         Some(Rule { cfa, fp, ra, third, signal: self.flags & 1 != 0, interpreter: self.flags & INTERPRETER != 0 })

@@ -68,6 +68,8 @@ pub enum Third {
     AtCfa(i32),
     /// Stored at the stack pointer plus an offset.
     AtSp(i32),
+    /// Stored at the frame pointer plus an offset, as in a function that aligns its stack frame.
+    AtFp(i32),
 }
 
 /// The return address.
@@ -155,6 +157,7 @@ impl Rule {
             Some(RegisterRule::Offset(n)) => i32::try_from(n).ok().map(Third::AtCfa),
             Some(RegisterRule::Expression(e)) => match expression(&e) {
                 Some(Expression::Plus(base, n)) if base == sp => Some(Third::AtSp(n)),
+                Some(Expression::Plus(base, n)) if base == fp => Some(Third::AtFp(n)),
                 _ => None,
             },
             _ => None,
