@@ -44,7 +44,10 @@ SECTIONS {
 ";
 
 /// The C++ source files.
-const PASSES: &[&str] = &["src/emit/passes.cpp", "src/emit/codegen.cpp", "src/emit/constructors.cpp", "src/emit/idle_passes.cpp"];
+const PASSES: &[&str] = &["src/emit/passes.cpp", "src/emit/codegen.cpp", "src/emit/constructors.cpp", "src/emit/debug_info.cpp"];
+
+/// The C++ source file that only static binaries need.
+const IDLE_PASSES: &str = "src/emit/idle_passes.cpp";
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -70,7 +73,7 @@ fn passes(linked: bool) {
     for flag in String::from_utf8_lossy(&flags.stdout).split_whitespace() {
         build.flag(flag);
     }
-    for source in if linked { PASSES } else { &PASSES[..3] } {
+    for source in PASSES.iter().copied().chain(linked.then_some(IDLE_PASSES)) {
         println!("cargo::rerun-if-changed={source}");
         build.file(source);
     }

@@ -6,14 +6,13 @@ use inkwell::context::Context;
 use inkwell::debug_info::{
     AsDIScope, DICompileUnit, DIFile, DILocation, DIScope, DISubprogram, DIType, DWARFEmissionKind, DWARFSourceLanguage, DebugInfoBuilder,
 };
-use inkwell::memory_buffer::MemoryBuffer;
 use inkwell::module::Module;
-use inkwell::values::{AsValueRef, FunctionValue, GlobalValue};
-use llvm_sys::core::LLVMValueAsMetadata;
+use inkwell::values::{FunctionValue, GlobalValue};
 use llvm_sys::debuginfo::{
     LLVMDIBuilderCreateLexicalBlockFile, LLVMDIBuilderCreatePointerType, LLVMDIBuilderCreateReplaceableCompositeType,
     LLVMMetadataReplaceAllUsesWith,
 };
+use llvm_sys::prelude::{LLVMContextRef, LLVMMetadataRef};
 
 use super::builder::FunctionCx;
 use super::{KernelType, MapDef};
@@ -23,31 +22,20 @@ use crate::diag::{Source, short_names};
 /// For a longer script, the object contains only the line numbers, not the text.
 const MAX_LINES: usize = 3000;
 
+unsafe extern "C" {
+    /// Creates a file with its text. In `debug_info.cpp`.
+    fn rbt_source_file(context: LLVMContextRef, name: *const u8, name_size: usize, text: *const u8, text_size: usize) -> LLVMMetadataRef;
+}
+
 /// The file of the debug information, with the text of the script: otherwise LLVM opens a file of that name to print source
-/// lines. The C API of LLVM 19 cannot do this, but its IR can.
-fn source_file<'c>(cx: &'c Context, name: &str, source: &Source) -> Option<DIFile<'c>> {
-    let escape = |text: &str| {
-        let mut out = String::with_capacity(text.len() + 16);
-        for b in text.bytes() {
-            match b {
-                b' '..=b'~' if b != b'"' && b != b'\\' => out.push(char::from(b)),
-                _ => out.push_str(&format!("\\{b:02X}")),
-            }
-        }
-        out
-    };
+/// lines.
+fn source_file<'c>(cx: &'c Context, name: &str, source: &Source) -> DIFile<'c> {
     // LLVM searches its string table from the start for each line (BTFStringTable::addString).
     let text = if source.text.lines().nth(MAX_LINES).is_some() { "\n" } else { source.text.as_str() };
-    let ir = format!("!f = !{{!0}}\n!0 = !DIFile(filename: \"{}\", directory: \"\", source: \"{}\")\n", escape(name), escape(text));
-    let mut bytes = ir.into_bytes();
-    bytes.push(0);
-    let buffer = MemoryBuffer::create_from_memory_range_copy(&bytes, "source");
-    let module = cx.create_module_from_ir(buffer).ok()?;
-    let node = *module.get_global_metadata("f").first()?;
-    // SAFETY: the node belongs to the context, and DIFile is a transparent wrapper of a metadata reference (inkwell 0.11)
+    // SAFETY: LLVM copies both strings, and DIFile is a transparent wrapper of a metadata reference (inkwell 0.11)
     unsafe {
-        let md = LLVMValueAsMetadata(node.as_value_ref());
-        Some(std::mem::transmute::<llvm_sys::prelude::LLVMMetadataRef, DIFile<'c>>(md))
+        let md = rbt_source_file(cx.raw(), name.as_ptr(), name.len(), text.as_ptr(), text.len());
+        std::mem::transmute::<LLVMMetadataRef, DIFile<'c>>(md)
     }
 }
 
@@ -56,7 +44,7 @@ fn in_file<'c>(di: &DebugInfoBuilder<'c>, scope: DIScope<'c>, file: DIFile<'c>) 
     // SAFETY: both belong to the builder's module, and DIScope is a transparent wrapper of a metadata reference (inkwell 0.11)
     unsafe {
         let md = LLVMDIBuilderCreateLexicalBlockFile(di.as_mut_ptr(), scope.as_mut_ptr(), file.as_mut_ptr(), 0);
-        std::mem::transmute::<llvm_sys::prelude::LLVMMetadataRef, DIScope<'c>>(md)
+        std::mem::transmute::<LLVMMetadataRef, DIScope<'c>>(md)
     }
 }
 
@@ -89,11 +77,7 @@ impl<'c> DebugInfo<'c> {
             "",
             "",
         );
-        let files = sources
-            .iter()
-            .zip(short_names(sources))
-            .map(|(s, name)| source_file(cx, &name, s).unwrap_or_else(|| unit.get_file()))
-            .collect();
+        let files = sources.iter().zip(short_names(sources)).map(|(s, name)| source_file(cx, &name, s)).collect();
         Self { cx, di, unit, files }
     }
 
@@ -164,7 +148,7 @@ impl<'c> DebugInfo<'c> {
         // SAFETY: no pointee means void; the name has no bytes; DIType as below
         unsafe {
             let md = LLVMDIBuilderCreatePointerType(self.di.as_mut_ptr(), std::ptr::null_mut(), 64, 64, 0, c"".as_ptr(), 0);
-            std::mem::transmute::<llvm_sys::prelude::LLVMMetadataRef, DIType<'c>>(md)
+            std::mem::transmute::<LLVMMetadataRef, DIType<'c>>(md)
         }
     }
 
@@ -189,7 +173,7 @@ impl<'c> DebugInfo<'c> {
                 name.as_ptr().cast(),
                 0,
             );
-            std::mem::transmute::<llvm_sys::prelude::LLVMMetadataRef, DIType<'c>>(md)
+            std::mem::transmute::<LLVMMetadataRef, DIType<'c>>(md)
         }
     }
 
