@@ -151,6 +151,8 @@ struct State {
     panicked: HashSet<usize>,
     /// Segments of objects in which a function was not found.
     segments: HashMap<usize, Option<Vec<Segment>>>,
+    /// Whether an object in memory is a binary.
+    binaries_in_memory: HashMap<usize, bool>,
     /// Build IDs by object, in hexadecimal.
     build_ids: HashMap<usize, Option<String>>,
     perf_maps: HashMap<u32, PerfMap>,
@@ -209,7 +211,7 @@ impl State {
         let Some(mapping) = self.mappings.find(pid, at) else { return frame_in_module(&[], addr, None).into() };
         let offset = mapping.offset_of(at).wrapping_add(addr.wrapping_sub(at));
         match &mapping.backing {
-            Backing::File(object) if object.is_in_memory() => self.anonymous(pid, addr, at).into(),
+            Backing::File(object) if self.is_made_at_run_time(object) => self.anonymous(pid, addr, at).into(),
             Backing::File(object) => {
                 self.cached_frames_at(CodeKey { object: object.id, offset, is_return: call }, addr, options.cache_results, |state| {
                     state.file_frames(options, object, offset, call, addr)
@@ -226,6 +228,12 @@ impl State {
             Backing::Anonymous => self.anonymous(pid, addr, at).into(),
             Backing::Other(name) => frame_in_module(&[], addr, Some(name)).into(),
         }
+    }
+
+    /// Is it code that a compiler wrote into memory, and not a binary that was copied there?
+    fn is_made_at_run_time(&mut self, object: &Object) -> bool {
+        let is_binary = || object.path_to_file().is_some_and(|path| elf::segments(&path).is_some());
+        object.is_in_memory() && !*self.binaries_in_memory.entry(object.id).or_insert_with(is_binary)
     }
 
     fn file_frames(&mut self, options: Options, object: &Object, offset: u64, call: bool, addr: u64) -> Vec<Arc<Frame>> {

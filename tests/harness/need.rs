@@ -53,6 +53,8 @@ fn met(need: &str) -> bool {
             } else if let Some(name) = after("module:") {
                 // The module must be loaded, not built in.
                 read("/proc/modules").lines().any(|l| l.split(' ').next() == Some(name))
+            } else if let Some(name) = after("filesystem:") {
+                read("/proc/filesystems").lines().any(|l| l.split('\t').next_back() == Some(name))
             } else if let Some(name) = after("types:") {
                 there(&format!("/sys/kernel/btf/{name}"))
             } else {

@@ -3,6 +3,7 @@
 //! Keys and values are the structures of `emit/unwind`, which have no padding.
 #![allow(unsafe_code)] // bpf(2)
 
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -13,6 +14,7 @@ use crate::codegen::artifact::unwind::{
     POOLS, RULES, RuleEntry, TABLE,
 };
 use crate::codegen::artifact::{MapDef, Process};
+use crate::runtime::mmap_events::Event;
 
 /// The maps, by name.
 #[derive(Debug)]
@@ -92,11 +94,7 @@ impl Maps {
 
     /// Sets an element of the table from a structure that fits into it.
     fn set<T: Copy>(&self, index: u32, value: &T) -> io::Result<()> {
-        const { assert!(size_of::<T>() <= size_of::<RuleEntry>()) };
-        let mut element = [0u64; size_of::<RuleEntry>() / 8];
-        // SAFETY: it fits, as checked, and consists of numbers only
-        unsafe { std::ptr::copy_nonoverlapping(std::ptr::from_ref(value).cast::<u8>(), element.as_mut_ptr().cast(), size_of::<T>()) };
-        update(self.fd(TABLE), &index, &element)
+        set(self.fd(TABLE), index, value)
     }
 
     pub fn set_rule(&self, number: u32, rule: &RuleEntry) -> io::Result<()> {
@@ -107,14 +105,11 @@ impl Maps {
         self.set(FILES + file, entry)
     }
 
-    /// Makes programs forget what they found in the mappings of a process, and of a few others.
-    pub fn set_generation(&self, pid: u32, generation: u64) -> io::Result<()> {
-        self.set(GENERATIONS + (pid & (MAX_GENERATIONS - 1)), &generation)
-    }
-
-    /// The same for all processes.
-    pub fn set_all_generations(&self, generation: u64) -> io::Result<()> {
-        (0..MAX_GENERATIONS).try_for_each(|slot| self.set_generation(slot, generation))
+    /// See [`Generations`].
+    pub fn generations(&self) -> io::Result<Generations> {
+        // SAFETY: open as long as `self` is, and duplicated at once
+        let table = unsafe { BorrowedFd::borrow_raw(self.fd(TABLE)) }.try_clone_to_owned()?;
+        Ok(Generations { table, last: 0 })
     }
 
     /// From now on, programs find the table of a file.
@@ -132,6 +127,42 @@ impl Maps {
         // SAFETY: a key of the map's size; a missing key is not an error
         unsafe { libbpf_sys::bpf_map_delete_elem(self.fd(MISSED), (&raw const key).cast()) };
     }
+}
+
+/// Makes programs forget what they found in the mappings of processes that have mapped something else since: see
+/// [`GENERATIONS`].
+pub(super) struct Generations {
+    table: OwnedFd,
+    last: u64,
+}
+
+impl Generations {
+    /// A process that starts or that loads a library gets another identity anyway, so this costs it nothing.
+    pub fn renew(&mut self, events: &[Event]) {
+        self.last += 1;
+        let mapped = |event: &Event| if let Event::Mapped { pid, .. } = event { Some(*pid) } else { None };
+        if events.iter().any(|event| matches!(event, Event::Lost { .. })) {
+            self.renew_slots(0..MAX_GENERATIONS);
+        } else {
+            self.renew_slots(events.iter().filter_map(mapped).map(|pid| pid & (MAX_GENERATIONS - 1)).collect::<BTreeSet<u32>>());
+        }
+    }
+
+    fn renew_slots(&self, slots: impl IntoIterator<Item = u32>) {
+        for slot in slots {
+            // no errors: the map is an array with these elements
+            let _ = set(self.table.as_raw_fd(), GENERATIONS + slot, &self.last);
+        }
+    }
+}
+
+/// Sets an element of the table from a structure that fits into it.
+fn set<T: Copy>(table: RawFd, index: u32, value: &T) -> io::Result<()> {
+    const { assert!(size_of::<T>() <= size_of::<RuleEntry>()) };
+    let mut element = [0u64; size_of::<RuleEntry>() / 8];
+    // SAFETY: it fits, as checked, and consists of numbers only
+    unsafe { std::ptr::copy_nonoverlapping(std::ptr::from_ref(value).cast::<u8>(), element.as_mut_ptr().cast(), size_of::<T>()) };
+    update(table, &index, &element)
 }
 
 /// A record of the ring.

@@ -151,9 +151,6 @@ struct State {
     placed: TableAllocator,
     /// Numbers of files by the kernel's identity of the files.
     files: HashMap<FileKey, u32>,
-    /// The last number that was put into the map of them: see
-    /// [`GENERATIONS`](crate::codegen::artifact::unwind::GENERATIONS).
-    generation: u64,
     /// Files that were read before programs ran, by device and inode.
     preloaded: HashSet<(u64, u64)>,
     /// The data of files that were read already.
@@ -194,7 +191,6 @@ impl Unwinder {
             ring,
             files: HashMap::new(),
             debug_dirs: options.debug_dirs.clone(),
-            generation: 0,
             preloaded: HashSet::new(),
             prefetched: FileDataByInode::new(),
             identify: None,
@@ -305,16 +301,54 @@ fn drain(recorder: &SharedRecorder, target: &SharedTarget) -> Vec<Event> {
     events
 }
 
+/// Is a file in an overlay file system?
+fn is_overlay(file: &fs::File) -> bool {
+    /// Of include/uapi/linux/magic.h.
+    const OVERLAYFS_SUPER_MAGIC: u64 = 0x794c_7630;
+    rustix::fs::fstatfs(file).is_ok_and(|of| of.f_type as u64 == OVERLAYFS_SUPER_MAGIC)
+}
+
 /// Is a mapping of a file?
 fn is_file(inode: u64, path: &Path) -> bool {
     inode != 0 && path.is_absolute() && !path.as_os_str().as_bytes().starts_with(b"//")
 }
 
-fn spawn(state: Arc<Mutex<State>>, stop: OwnedFd, wake: OwnedFd, recorder: SharedRecorder) -> io::Result<()> {
-    let target = Arc::clone(&of(&state).target);
+/// The events whose files may need tables.
+type Pending = Arc<Mutex<Vec<Event>>>;
+
+/// Starts the thread that follows mappings. It is another one than that of the tables, because a large table takes long, and
+/// programs must not use the rows of a library that another one has replaced.
+fn follow(state: &Mutex<State>, stop: OwnedFd, wakes: OwnedFd, recorder: SharedRecorder, pending: Pending) -> io::Result<()> {
+    let target = Arc::clone(&of(state).target);
+    let mut generations = of(state).maps.generations()?;
     let work = move || {
-        let mut fds = vec![stop.as_raw_fd(), of(&state).ring.fd(), wake.as_raw_fd()];
+        // It has little to do, and the process continues meanwhile. Linux takes "this process" as this thread. If raising its
+        // priority is not permitted, it runs without.
+        let _ = rustix::process::setpriority_process(None, -20);
+        let mut fds = vec![stop.as_raw_fd()];
         fds.extend(of(&recorder).iter().flat_map(Recorder::fds));
+        while !readable(&stop) {
+            let events = drain(&recorder, &target);
+            if events.is_empty() {
+                wait(&fds, MAX_SLEEP);
+                continue;
+            }
+            generations.renew(&events);
+            let mut pending = of(&pending);
+            // beyond this, tables are made when programs miss them
+            let room = MAX_SEEN_FILES.saturating_sub(pending.len());
+            pending.extend(events.into_iter().filter(|event| matches!(event, Event::Mapped { .. })).take(room));
+            wake(&wakes);
+        }
+    };
+    std::thread::Builder::new().name("rbt-mapped".into()).stack_size(256 << 10).spawn(work).map(drop)
+}
+
+fn spawn(state: Arc<Mutex<State>>, stop: OwnedFd, wake: OwnedFd, recorder: SharedRecorder) -> io::Result<()> {
+    let pending = Pending::default();
+    follow(&state, stop.try_clone()?, wake.try_clone()?, recorder, Arc::clone(&pending))?;
+    let work = move || {
+        let fds = [stop.as_raw_fd(), of(&state).ring.fd(), wake.as_raw_fd()];
         let mut seen = HashSet::new();
         let mut left: Vec<PathBuf> = Vec::new();
         let mut niceness = 0;
@@ -327,8 +361,7 @@ fn spawn(state: Arc<Mutex<State>>, stop: OwnedFd, wake: OwnedFd, recorder: Share
         };
         while !readable(&stop) {
             yields(0);
-            let events = drain(&recorder, &target);
-            of(&state).renew(&events);
+            let events = std::mem::take(&mut *of(&pending));
             of(&state).note_mapped(events, &mut seen);
             if of(&state).supply() > 0 {
                 continue;
@@ -338,6 +371,7 @@ fn spawn(state: Arc<Mutex<State>>, stop: OwnedFd, wake: OwnedFd, recorder: Share
                 if std::mem::take(&mut of(&state).preloads_all) {
                     left = mapped_files();
                 }
+                continue;
             }
             let next = of(&state).tasks.pop_front();
             match next {
@@ -388,22 +422,6 @@ impl State {
         misses.len()
     }
 
-    /// Makes programs forget the mappings of processes that have mapped something else since. A process that starts or that loads a
-    /// library also gets another identity, so this costs it nothing.
-    fn renew(&mut self, events: &[Event]) {
-        let mut pids: Vec<u32> =
-            events.iter().filter_map(|event| if let Event::Mapped { pid, .. } = event { Some(*pid) } else { None }).collect();
-        pids.sort_unstable();
-        pids.dedup();
-        self.generation += 1;
-        // errors: there are none, as the map is an array that has these elements
-        if events.iter().any(|event| matches!(event, Event::Lost { .. })) {
-            let _ = self.maps.set_all_generations(self.generation);
-        } else {
-            pids.into_iter().for_each(|pid| drop(self.maps.set_generation(pid, self.generation)));
-        }
-    }
-
     /// Processes the records of mappings: tables of new files are made next, the latest first. If there is a target, the
     /// files of other processes wait until programs miss their tables, because a large one would delay those of the target.
     fn note_mapped(&mut self, events: Vec<Event>, seen: &mut HashSet<(PathBuf, u64)>) {
@@ -447,8 +465,10 @@ impl State {
         }
         let by_name = name.map(|name| procfs::path_in_root(pid, name));
         let is_it = |path: &Path| {
-            let (_, meta) = input::open_regular(path).ok()?;
-            (meta.ino() == key.ino && meta.len() == key.size).then(|| (path.to_owned(), (meta.dev(), meta.ino())))
+            let (file, meta) = input::open_regular(path).ok()?;
+            // an overlay may have numbers of its own, as in a container, so that only the mapping leads to the file
+            let is_same = meta.ino() == key.ino || path == mapping && is_overlay(&file);
+            (is_same && meta.len() == key.size).then(|| (path.to_owned(), (meta.dev(), meta.ino())))
         };
         let (at, identity) = [Some(mapping), by_name.as_deref()].into_iter().flatten().find_map(is_it)?;
         let name = name.map_or_else(|| fs::read_link(&at).unwrap_or_else(|_| at.clone()), Path::to_owned);
