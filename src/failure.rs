@@ -92,9 +92,16 @@ pub fn strerror(errno: i32) -> String {
     without_os_error(&io::Error::from_raw_os_error(errno).to_string())
 }
 
-/// The text of strerror(3) in the form that follows a colon: lowercase, without a number.
+/// The text of strerror(3) in the form that follows a colon: with a lowercase first letter, and without a number.
 pub fn reason(e: &io::Error) -> String {
-    without_os_error(&e.to_string()).to_lowercase()
+    let text = without_os_error(&e.to_string());
+    let mut letters = text.chars();
+    match (letters.next(), letters.next()) {
+        // an abbreviation
+        (Some(first), Some(second)) if first.is_uppercase() && second.is_uppercase() => text,
+        (Some(first), _) => first.to_lowercase().chain(text.chars().skip(1)).collect(),
+        (None, _) => text,
+    }
 }
 
 #[cfg(test)]
@@ -106,5 +113,9 @@ mod tests {
         let failure = Failure::from_text("cannot write: No space left on device (os error 28); make room");
         assert_eq!((failure.message.as_str(), failure.help.as_deref()), ("cannot write: No space left on device", Some("make room")));
         assert_eq!(without_os_error("plain"), "plain");
+        for (text, expected) in [("Is a directory", "is a directory"), ("TLS failed", "TLS failed"), ("It is not UTF-8", "it is not UTF-8"), ("", "")]
+        {
+            assert_eq!(reason(&io::Error::other(text)), expected);
+        }
     }
 }

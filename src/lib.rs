@@ -233,6 +233,7 @@ pub mod repl;
 pub mod runner;
 pub mod serve;
 pub mod startup;
+pub mod tls;
 pub mod tools;
 pub mod verbs;
 

@@ -34,6 +34,7 @@ use crate::probes::{Env, KINDS};
 use crate::runtime::Buffering;
 use crate::settings::{ENV_ONLY, Invocation, Mode, SETTINGS, Settings};
 use crate::system::TargetInfo;
+use crate::tls::Identity;
 use crate::tools::{self, Tool};
 use crate::verbs::{self as table, ComposedScript};
 use crate::verdict;
@@ -214,6 +215,8 @@ pub struct Run {
     pub otlp: Option<crate::otlp::Config>,
     /// `--serve-token`
     pub serve_token: Option<PathBuf>,
+    /// `--serve-tls-cert` and `--serve-tls-key`
+    pub serve_identity: Option<Identity>,
 }
 
 impl Run {

@@ -9,6 +9,7 @@ use clap::{Arg, value_parser};
 use super::{Command, Run, flags};
 use crate::failure::Failure;
 use crate::render::{self, RunLabel};
+use crate::tls::Identity;
 
 /// A request to serve the scripts of a directory.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub struct Serve {
     pub address: SocketAddr,
     /// `--token`
     pub token: Option<PathBuf>,
+    /// `--tls-cert` and `--tls-key`
+    pub identity: Option<Identity>,
 }
 
 /// Flags of a run that `rbt serve` also accepts.
@@ -46,9 +49,9 @@ const EXAMPLES: &str = "Paths:
 
 Examples:
   rbt serve /etc/rbt                          serve at http://127.0.0.1:9435/metrics
-  rbt serve --token /etc/rbt.token /etc/rbt 0.0.0.0:9435
+  rbt serve --token /etc/rbt.token --tls-cert /etc/rbt.pem /etc/rbt 0.0.0.0:9435
                                               serve other machines that send the token
-  kill -HUP $(pidof rbt)                      reload
+  kill -HUP $(pidof rbt)                      reload the scripts, the token and the certificate
 
 Exit status:
   0    SIGINT or SIGTERM ended the run
@@ -86,6 +89,23 @@ pub(super) fn command() -> clap::Command {
                 .value_parser(value_parser!(PathBuf))
                 .help("Require the token in FILE as a bearer token from clients"),
         )
+        .arg(
+            Arg::new("tls-cert")
+                .long("tls-cert")
+                .value_name("FILE")
+                .value_hint(clap::ValueHint::FilePath)
+                .value_parser(value_parser!(PathBuf))
+                .help("Serve over HTTPS with the certificate in FILE and those that signed it, in PEM format. FILE may contain the key as well."),
+        )
+        .arg(
+            Arg::new("tls-key")
+                .long("tls-key")
+                .value_name("FILE")
+                .value_hint(clap::ValueHint::FilePath)
+                .value_parser(value_parser!(PathBuf))
+                .requires("tls-cert")
+                .help("The file of the private key of --tls-cert, in PEM format"),
+        )
         .args(flags::subcommand_flags(RUN_FLAGS))
 }
 
@@ -106,5 +126,8 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         folder: found.get_one::<PathBuf>("folder").cloned().unwrap_or_default(),
         address: crate::serve::address(address).map_err(|e| Failure::new(format!("rbt serve: {e}")))?,
         token: found.get_one::<PathBuf>("token").cloned(),
+        identity: found
+            .get_one::<PathBuf>("tls-cert")
+            .map(|certificate| Identity { certificate: certificate.clone(), key: found.get_one::<PathBuf>("tls-key").cloned() }),
     })))
 }

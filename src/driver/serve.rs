@@ -34,7 +34,7 @@ use crate::streams::{message, report, to_stderr};
 use crate::system::machine::live::{Headers, Live};
 
 /// The names of the options of `rbt serve`.
-const FLAG_NAMES: FlagNames = FlagNames { address: "rbt serve", token: "--token" };
+const FLAG_NAMES: FlagNames = FlagNames { address: "rbt serve", token: "--token", certificate: "--tls-cert" };
 /// The ending of a script's name.
 const ENDING: &str = "bt";
 /// How long a run may take to end.
@@ -65,15 +65,16 @@ fn serve(args: &Serve) -> Result<u8, Failure> {
         return Err(Failure::new(message).code("not-readable").help("rbt serve runs the files whose names end in .bt"));
     }
     let registry = Arc::new(ScriptRegistry::default());
-    let listen = Listen { address: args.address, token: args.token.as_deref(), names: &FLAG_NAMES, quiet: args.run.quiet };
-    let token = serve::start(&listen, registry.clone())?;
+    let (token, identity) = (args.token.as_deref(), args.identity.as_ref());
+    let listen = Listen { address: args.address, token, identity, names: &FLAG_NAMES, quiet: args.run.quiet };
+    let access = serve::start(&listen, registry.clone())?;
     let mut folder = Folder { options: args, registry, running: BTreeMap::new(), reported: BTreeMap::new() };
     folder.load(&signals);
     while !signals.ended() {
         signals.wait(Duration::from_secs(3600));
         folder.signal(signals.user());
         if signals.reloads() && !signals.ended() {
-            if let Err(failure) = token.reload(&listen) {
+            if let Err(failure) = access.reload(&listen) {
                 report(&failure, args.run.color);
             }
             folder.load(&signals);

@@ -139,7 +139,8 @@ impl<'a> Launch<'a> {
         let scrapes = script.scrapes()?;
         if let Some(address) = run.serve {
             let run_of = serve::Run { metrics: script.metrics(settings), scrapes: scrapes.clone() };
-            serve::start(&serve::Listen { address, token: run.serve_token.as_deref(), names: &serve::FLAGS, quiet: run.quiet }, run_of)?;
+            let (token, identity) = (run.serve_token.as_deref(), run.serve_identity.as_ref());
+            serve::start(&serve::Listen { address, token, identity, names: &serve::FLAGS, quiet: run.quiet }, run_of)?;
         }
         let export = script.export(run, settings, &scrapes)?;
         Ok(Self {

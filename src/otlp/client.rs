@@ -9,7 +9,8 @@ use flate2::write::GzEncoder;
 
 use super::config::Endpoint;
 use super::resolve;
-use crate::failure::reason;
+use crate::failure::{Failure, reason};
+use crate::tls::{Connector, Stream};
 
 /// Maximum size in bytes of the head of a response.
 const HEAD: usize = 16 << 10;
@@ -22,7 +23,9 @@ const MAX_WAIT: u64 = 300;
 /// A connection to a collector.
 pub struct Client {
     endpoint: Endpoint,
-    stream: Option<TcpStream>,
+    /// None: without TLS.
+    connector: Option<Connector>,
+    stream: Option<Stream>,
 }
 
 /// The result of a request.
@@ -46,13 +49,18 @@ struct Answer {
 
 impl Client {
     /// Creates a client that is not connected yet.
-    pub fn new(to: Endpoint) -> Self {
-        Self { endpoint: to, stream: None }
+    ///
+    /// # Errors
+    /// A certificate cannot be used.
+    pub fn new(to: Endpoint) -> Result<Self, Failure> {
+        let connector = to.tls.as_ref().map(Connector::new).transpose()?;
+        Ok(Self { endpoint: to, connector, stream: None })
     }
 
     /// `http://host:port/path`
     pub fn url(&self) -> String {
-        format!("http://{}{}", self.authority(), self.endpoint.path)
+        let scheme = if self.connector.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}{}", self.authority(), self.endpoint.path)
     }
 
     fn authority(&self) -> String {
@@ -117,7 +125,9 @@ impl Client {
         };
         let mut rest = request;
         while !rest.is_empty() {
-            stream.set_write_timeout(Some(remaining(until)?))?;
+            stream.socket().set_write_timeout(Some(remaining(until)?))?;
+            // For the handshake, TLS also reads.
+            stream.socket().set_read_timeout(Some(remaining(until)?))?;
             match stream.write(rest) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(n) => rest = rest.get(n..).unwrap_or_default(),
@@ -125,18 +135,22 @@ impl Client {
                 Err(why) => return Err(timed_out(why)),
             }
         }
+        stream.flush().map_err(timed_out)?;
         let answer = read(&mut stream, until)?;
         self.stream = Some(stream);
         Ok(answer)
     }
 
-    fn connect(&self, until: Instant) -> io::Result<TcpStream> {
+    fn connect(&self, until: Instant) -> io::Result<Stream> {
         let mut last = None;
         for address in resolve::addresses(&self.endpoint.host, self.endpoint.port, until)? {
             match TcpStream::connect_timeout(&address, remaining(until)?) {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
-                    return Ok(stream);
+                    return match &self.connector {
+                        Some(connector) => connector.connect(&self.endpoint.host, stream),
+                        None => Ok(Stream::Plain(stream)),
+                    };
                 }
                 Err(why) => last = Some(why),
             }
@@ -155,10 +169,10 @@ fn timed_out(why: io::Error) -> io::Error {
     if why.kind() == ErrorKind::WouldBlock { ErrorKind::TimedOut.into() } else { why }
 }
 
-fn some_bytes(stream: &mut TcpStream, until: Instant, to: &mut Vec<u8>) -> io::Result<usize> {
+fn some_bytes(stream: &mut Stream, until: Instant, to: &mut Vec<u8>) -> io::Result<usize> {
     let mut buffer = [0; 4096];
     loop {
-        stream.set_read_timeout(Some(remaining(until)?))?;
+        stream.socket().set_read_timeout(Some(remaining(until)?))?;
         match stream.read(&mut buffer) {
             Ok(n) => {
                 to.extend_from_slice(buffer.get(..n).unwrap_or_default());
@@ -170,7 +184,7 @@ fn some_bytes(stream: &mut TcpStream, until: Instant, to: &mut Vec<u8>) -> io::R
     }
 }
 
-fn read(stream: &mut TcpStream, until: Instant) -> io::Result<Answer> {
+fn read(stream: &mut Stream, until: Instant) -> io::Result<Answer> {
     let nonsense = || io::Error::other("the answer is not one of HTTP");
     let mut bytes = Vec::new();
     loop {

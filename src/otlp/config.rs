@@ -2,14 +2,17 @@
 //! <https://opentelemetry.io/docs/specs/otel/protocol/exporter> and
 //! <https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables>.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::failure::Failure;
+use crate::tls::{Identity, Trust};
 
 /// The value of `--otlp` that leaves the address to the environment.
 pub const FROM_ENVIRONMENT: &str = "env";
 const DEFAULT_URL: &str = "http://localhost:4318";
 const HTTP_PORT: u16 = 80;
+const HTTPS_PORT: u16 = 443;
 
 /// How to export.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +50,8 @@ pub struct Endpoint {
     pub timeout: Duration,
     /// Bodies are compressed.
     pub gzip: bool,
+    /// None: without TLS (`http`).
+    pub tls: Option<Trust>,
 }
 
 /// Looks up an environment variable; an empty one counts as unset.
@@ -113,6 +118,17 @@ fn endpoint(url: &str, signal: &str, path: &str, var: Variables) -> Result<Endpo
             return Err(bad(&name, &text, "headers, such as api-key=secret,other=value"));
         }
     }
+    if let Some(trust) = &mut endpoint.tls {
+        let file = |what: &str| of(what).map(|(_, path)| PathBuf::from(path));
+        trust.authorities = file("CERTIFICATE");
+        trust.identity = match (of("CLIENT_CERTIFICATE"), of("CLIENT_KEY")) {
+            (Some((_, certificate)), key) => {
+                Some(Identity { certificate: certificate.into(), key: key.map(|(_, path)| PathBuf::from(path)) })
+            }
+            (None, None) => None,
+            (None, Some((name, value))) => return Err(bad(&name, &value, "used without OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE")),
+        };
+    }
     if let Some((name, value)) = of("COMPRESSION") {
         endpoint.gzip = match value.as_str() {
             "gzip" => true,
@@ -128,17 +144,16 @@ fn endpoint(url: &str, signal: &str, path: &str, var: Variables) -> Result<Endpo
 
 fn parse(name: &str, url: &str) -> Result<Endpoint, Failure> {
     let error = || bad(name, url, "a URL such as http://localhost:4318");
-    let Some(rest) = url.strip_prefix("http://") else {
-        if url.starts_with("https://") {
-            return Err(Failure::new(format!("{name}: `{url}`: rbt does not support TLS"))
-                .help("send to a collector on this machine over http://, and configure the collector to forward over TLS"));
-        }
-        return Err(error());
+    let (scheme, rest) = url.split_once("://").ok_or_else(error)?;
+    let (tls, default_port) = match scheme {
+        "http" => (None, HTTP_PORT),
+        "https" => (Some(Trust::default()), HTTPS_PORT),
+        _ => return Err(error()),
     };
     let (authority, path) = rest.split_once('/').map_or((rest, String::new()), |(authority, path)| (authority, format!("/{path}")));
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok().filter(|port| *port > 0).ok_or_else(error)?),
-        _ => (authority, HTTP_PORT),
+        _ => (authority, default_port),
     };
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '%');
@@ -146,7 +161,7 @@ fn parse(name: &str, url: &str) -> Result<Endpoint, Failure> {
         return Err(error());
     }
     let timeout = Duration::from_secs(10);
-    Ok(Endpoint { host: bare.into(), port, path, headers: Vec::new(), timeout, gzip: false })
+    Ok(Endpoint { host: bare.into(), port, path, headers: Vec::new(), timeout, gzip: false, tls })
 }
 
 fn bad(name: &str, value: &str, wanted: &str) -> Failure {
@@ -225,13 +240,27 @@ mod tests {
         assert_eq!((of(all.metrics), of(all.logs)), ("c:4318/v1/metrics".into(), "l:80/x".into()));
         assert_eq!(all.resource[1..], [("x".into(), "é".into()), ("service.name".into(), "s".into())]);
         assert!(config("env", &[("OTEL_LOGS_EXPORTER", "none")]).unwrap().logs.is_none());
+        let vars = [
+            ("OTEL_EXPORTER_OTLP_CERTIFICATE", "ca"),
+            ("OTEL_EXPORTER_OTLP_METRICS_CERTIFICATE", "other"),
+            ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "cert"),
+            ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "key"),
+        ];
+        let secure = config("https://c", &vars).unwrap();
+        let identity = Some(Identity { certificate: "cert".into(), key: Some("key".into()) });
+        for (endpoint, authorities) in [(secure.metrics, "other"), (secure.logs, "ca")] {
+            let endpoint = endpoint.unwrap();
+            assert_eq!((endpoint.port, endpoint.tls), (443, Some(Trust { authorities: Some(authorities.into()), identity: identity.clone() })));
+        }
+        assert_eq!(config("http://c", &vars).unwrap().logs.unwrap().tls, None);
     }
 
     #[test]
     fn reports_unusable_settings() {
         for (url, vars, part) in [
             ("localhost:4318", &[][..], "is not a URL"),
-            ("https://a", &[], "does not support TLS"),
+            ("ftp://a", &[], "is not a URL"),
+            ("https://a", &[("OTEL_EXPORTER_OTLP_CLIENT_KEY", "k")], "CLIENT_CERTIFICATE"),
             ("http://a b", &[], "is not a URL"),
             ("http://a:99999", &[], "is not a URL"),
             ("http://", &[], "is not a URL"),

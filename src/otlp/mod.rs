@@ -59,24 +59,26 @@ impl Export {
     /// Starts to export the output and the counts of the run, which traces only this container, if any.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Those of the system; a certificate cannot be used.
     pub fn start(config: Config, metrics: Metrics, scrapes: Arc<Scrapes>, traced: Option<&Container>, warn: bool) -> Result<Self, Failure> {
         let heading = Arc::new(heading(&config, scrapes.blank(), traced));
         let log_counts = Arc::new(LogCounts::default());
         let logs = config.logs.clone().map(|to| {
+            let client = Client::new(to)?;
             let mailbox = Arc::new(Mailbox::default());
             let (heading, log_counts) = (heading.clone(), log_counts.clone());
             let (batch, delay) = (config.batch.min(config.queue), config.delay);
-            let sender = LogSender { client: Client::new(to), heading, mailbox: mailbox.clone(), log_counts, batch, delay, warn };
+            let sender = LogSender { client, heading, mailbox: mailbox.clone(), log_counts, batch, delay, warn };
             spawn("rbt-otlp-logs", mailbox, move || {
                 sender.run();
                 true
             })
         });
         let metrics = config.metrics.clone().map(|to| {
+            let client = Client::new(to)?;
             let mailbox = Arc::new(Mailbox::default());
             let (heading, log_counts, interval, delta) = (heading.clone(), log_counts.clone(), config.interval, config.delta);
-            let (client, queue) = (Client::new(to), mailbox.clone());
+            let queue = mailbox.clone();
             let sender = MetricSender { client, heading, mailbox: queue, log_counts, scrapes, metrics, interval, delta, warn };
             spawn("rbt-otlp-metrics", mailbox, move || sender.run())
         });

@@ -2,11 +2,13 @@
 //! and each connection serves one request.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use super::Token;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::Access;
+use crate::tls::Stream;
 
 /// Connections at a time. A further one closes the oldest, which has not sent a request yet, or does not read its
 /// response.
@@ -31,7 +33,7 @@ pub trait Pages: Send {
 
 pub struct Server {
     listener: TcpListener,
-    token: Token,
+    access: Access,
     pages: Box<dyn Pages>,
     clients: Vec<Client>,
     /// The latest text of each form.
@@ -39,7 +41,7 @@ pub struct Server {
 }
 
 struct Client {
-    stream: TcpStream,
+    stream: Stream,
     until: Instant,
     header: Vec<u8>,
     answer: Vec<u8>,
@@ -53,8 +55,8 @@ const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 impl Server {
-    pub fn new(listener: TcpListener, token: Token, pages: Box<dyn Pages>) -> Self {
-        Self { listener, token, pages, clients: Vec::new(), cached: [None, None] }
+    pub fn new(listener: TcpListener, access: Access, pages: Box<dyn Pages>) -> Self {
+        Self { listener, access, pages, clients: Vec::new(), cached: [None, None] }
     }
 
     /// Serves until the process ends.
@@ -74,7 +76,7 @@ impl Server {
         let now = Instant::now();
         let nearest = self.clients.iter().map(|client| client.until.saturating_duration_since(now)).min();
         let mut fds: Vec<PollFd<'_>> =
-            self.clients.iter().map(|c| PollFd::new(&c.stream, if c.answer.is_empty() { PollFlags::IN } else { PollFlags::OUT })).collect();
+            self.clients.iter().map(|c| PollFd::new(c.stream.socket(), if c.answer.is_empty() { PollFlags::IN } else { PollFlags::OUT })).collect();
         fds.push(PollFd::new(&self.listener, PollFlags::IN));
         let limit = nearest.map(|limit| Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() });
         if poll(&mut fds, limit.as_ref()).is_err() {
@@ -87,7 +89,9 @@ impl Server {
         for _ in 0..CLIENTS {
             match self.listener.accept() {
                 Ok((stream, _)) => {
-                    if stream.set_nonblocking(true).is_ok() {
+                    if stream.set_nonblocking(true).is_ok()
+                        && let Ok(stream) = self.access.stream(stream)
+                    {
                         if self.clients.len() >= CLIENTS {
                             self.clients.remove(0);
                         }
@@ -120,7 +124,9 @@ impl Server {
             }
         }
         loop {
-            match client.stream.write(client.answer.get(client.written..).unwrap_or_default()) {
+            let rest = client.answer.get(client.written..).unwrap_or_default();
+            let written = if rest.is_empty() { client.stream.finish().map(|()| 0) } else { client.stream.write(rest) };
+            match written {
                 Ok(0) => return false,
                 Ok(n) => client.written += n,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return true,
@@ -177,7 +183,7 @@ impl Server {
         if !matches!(request.method, Some("GET" | "HEAD")) {
             return ("405 Method Not Allowed", TEXT, "only GET is supported\n".into());
         }
-        if !self.token.accepts(header("authorization")) {
+        if !self.access.accepts(header("authorization")) {
             return ("401 Unauthorized", TEXT, "a token is needed\n".into());
         }
         match path {

@@ -10,7 +10,7 @@ mod exposition;
 mod http;
 pub mod registry;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -19,6 +19,7 @@ use crate::input;
 use crate::metrics::Metrics;
 use crate::runtime::Scrapes;
 use crate::streams::to_stderr;
+use crate::tls::{Acceptor, Identity, Stream};
 pub use http::Pages;
 
 /// Maximum size of a token in bytes.
@@ -31,10 +32,16 @@ pub struct FlagNames {
     pub address: &'static str,
     /// That of the token's file.
     pub token: &'static str,
+    /// That of the certificate's file.
+    pub certificate: &'static str,
 }
 
 /// The options of a run.
-pub const FLAGS: FlagNames = FlagNames { address: "--serve", token: "--serve-token" };
+pub const FLAGS: FlagNames = FlagNames {
+    address: "--serve",
+    token: "--serve-token",
+    certificate: "--serve-tls-cert",
+};
 
 /// The address, and the access control.
 #[derive(Debug)]
@@ -43,33 +50,57 @@ pub struct Listen<'a> {
     pub address: SocketAddr,
     /// A file with the token that clients must send.
     pub token: Option<&'a Path>,
+    /// The certificate and the key for TLS. None: without TLS.
+    pub identity: Option<&'a Identity>,
     /// The names of these options.
     pub names: &'static FlagNames,
     /// Do not print the address.
     pub quiet: bool,
 }
 
-/// The token that clients must send, if any.
+/// The access control of the server.
 #[derive(Clone, Debug)]
-pub struct Token(Arc<RwLock<Option<String>>>);
+pub struct Access(Arc<RwLock<Keys>>);
 
-impl Token {
-    /// Reads its file again. If that fails, the token stays the same.
+#[derive(Debug)]
+struct Keys {
+    /// The token that clients must send, if any.
+    token: Option<String>,
+    /// None: without TLS.
+    acceptor: Option<Acceptor>,
+}
+
+impl Keys {
+    fn read(listen: &Listen) -> Result<Self, Failure> {
+        Ok(Self {
+            token: listen.token.map(|path| read_token(path, listen.names)).transpose()?,
+            acceptor: listen.identity.map(Acceptor::new).transpose()?,
+        })
+    }
+}
+
+impl Access {
+    /// Reads the files of the token, the certificate and the key again. If that fails, all stay the same.
     ///
     /// # Errors
-    /// The file cannot be read, or does not contain a token.
+    /// A file cannot be read, or has the wrong contents.
     pub fn reload(&self, listen: &Listen) -> Result<(), Failure> {
-        if let Some(path) = listen.token {
-            let token = read_token(path, listen.names)?;
-            *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(token);
-        }
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Keys::read(listen)?;
         Ok(())
+    }
+
+    /// The connection to a client, with TLS if the server has a certificate.
+    fn stream(&self, socket: TcpStream) -> std::io::Result<Stream> {
+        match &self.0.read().unwrap_or_else(PoisonError::into_inner).acceptor {
+            Some(acceptor) => acceptor.accept(socket),
+            None => Ok(Stream::Plain(socket)),
+        }
     }
 
     /// May a client that sends this header be served?
     fn accepts(&self, authorization: Option<&[u8]>) -> bool {
-        let token = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        token.as_ref().is_none_or(|token| authorization.is_some_and(|given| constant_time_eq(given, format!("Bearer {token}").as_bytes())))
+        let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        keys.token.as_ref().is_none_or(|token| authorization.is_some_and(|given| constant_time_eq(given, format!("Bearer {token}").as_bytes())))
     }
 }
 
@@ -112,24 +143,29 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
 ///
 /// # Errors
 /// The address is unusable, or requires a token.
-pub fn start(listen: &Listen, pages: impl Pages + 'static) -> Result<Token, Failure> {
+pub fn start(listen: &Listen, pages: impl Pages + 'static) -> Result<Access, Failure> {
     let Listen { address, names, .. } = *listen;
-    let token = listen.token.map(|path| read_token(path, names)).transpose()?;
-    if token.is_none() && !address.ip().is_loopback() {
+    let keys = Keys::read(listen)?;
+    if keys.token.is_none() && !address.ip().is_loopback() {
         return Err(Failure::new(format!("{} {address}: other machines can reach this address", names.address))
             .help(format!("require a token from clients with {} FILE, or listen on 127.0.0.1", names.token)));
     }
+    let scheme = if keys.acceptor.is_some() { "https" } else { "http" };
     let failed = |e: std::io::Error| Failure::new(format!("{} {address}: {}", names.address, reason(&e))).code("not-served");
     let listener = TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
-    let token = Token(Arc::new(RwLock::new(token)));
-    let server = http::Server::new(listener, token.clone(), Box::new(pages));
+    let access = Access(Arc::new(RwLock::new(keys)));
+    let server = http::Server::new(listener, access.clone(), Box::new(pages));
     std::thread::Builder::new().name("rbt-serve".into()).spawn(move || server.run()).map_err(failed)?;
-    if !listen.quiet {
-        to_stderr(&format!("Serving http://{bound}/metrics\n"));
+    if scheme == "http" && !address.ip().is_loopback() && !listen.quiet {
+        let warning = "clients send the token without encryption";
+        to_stderr(&format!("warning: {} {address}: {warning}; use {} FILE\n", names.address, names.certificate));
     }
-    Ok(token)
+    if !listen.quiet {
+        to_stderr(&format!("Serving {scheme}://{bound}/metrics\n"));
+    }
+    Ok(access)
 }
 
 fn read_token(path: &Path, names: &FlagNames) -> Result<String, Failure> {

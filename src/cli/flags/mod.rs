@@ -448,5 +448,6 @@ fn blank() -> Run {
         serve: None,
         otlp: None,
         serve_token: None,
+        serve_identity: None,
     }
 }

@@ -204,6 +204,32 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             ..FLAG
         },
         Flag {
+            name: "serve-tls-cert",
+            help: "Serve over HTTPS with the certificate in FILE and those that signed it, in PEM format. FILE may contain the key as well",
+            hint: ValueHint::FilePath,
+            value: FlagValue::Path("FILE", |d, path| {
+                d.run.serve_identity.get_or_insert_default().certificate = path;
+                Ok(())
+            }),
+            needs: (&["serve"], "--serve"),
+            tools: true,
+            at_run: true,
+            ..FLAG
+        },
+        Flag {
+            name: "serve-tls-key",
+            help: "The file of the private key of --serve-tls-cert, in PEM format",
+            hint: ValueHint::FilePath,
+            value: FlagValue::Path("FILE", |d, path| {
+                d.run.serve_identity.get_or_insert_default().key = Some(path);
+                Ok(())
+            }),
+            needs: (&["serve-tls-cert"], "--serve-tls-cert"),
+            tools: true,
+            at_run: true,
+            ..FLAG
+        },
+        Flag {
             name: "quiet",
             letter: Some('q'),
             help: "Do not print the number of attached probes",
