@@ -113,7 +113,8 @@ mod tests {
         let failure = Failure::from_text("cannot write: No space left on device (os error 28); make room");
         assert_eq!((failure.message.as_str(), failure.help.as_deref()), ("cannot write: No space left on device", Some("make room")));
         assert_eq!(without_os_error("plain"), "plain");
-        for (text, expected) in [("Is a directory", "is a directory"), ("TLS failed", "TLS failed"), ("It is not UTF-8", "it is not UTF-8"), ("", "")]
+        for (text, expected) in
+            [("Is a directory", "is a directory"), ("TLS failed", "TLS failed"), ("It is not UTF-8", "it is not UTF-8"), ("", "")]
         {
             assert_eq!(reason(&io::Error::other(text)), expected);
         }

@@ -14,7 +14,7 @@ const LAYERS: &[Layer] = &[
         peers: true,
         modules: &[
             "diag", "failure", "streams", "terminal", "progress", "protobuf", "types", "units", "value", "decode", "host", "input",
-            "settings", "state", "output", "timeline",
+            "settings", "state", "output", "timeline", "tls",
         ],
     },
     Layer { name: "data below the tables", peers: true, modules: &["syntax::ast"] },
@@ -82,6 +82,8 @@ const HOMES: &[(&str, &[&str])] = &[
     ("pest", &["src/syntax/"]),
     ("pest_derive", &["src/syntax/"]),
     ("regex", &[]),
+    ("rustls", &["src/tls.rs"]),
+    ("rustls_native_certs", &["src/tls.rs"]),
     ("rustyline", &["src/repl/"]),
     ("rustix", &[]),
     ("rustc_demangle", &["src/system/binary/demangle.rs"]),
@@ -419,7 +421,7 @@ fn skip(what: &str) {
 
 /// The licenses of crates that may be part of the binary. A crate with several licenses is used under one of these.
 const LICENSES: &[&str] =
-    &["0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "MIT", "Unicode-3.0", "Unlicense", "Zlib"];
+    &["0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "Unicode-3.0", "Unlicense", "Zlib"];
 
 /// Crates under other licenses. README names each crate and its license, and a release says where to find the source code.
 const OTHER_LICENSES: &[(&str, &str)] = &[("inferno", "CDDL-1.0")];

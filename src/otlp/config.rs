@@ -250,7 +250,10 @@ mod tests {
         let identity = Some(Identity { certificate: "cert".into(), key: Some("key".into()) });
         for (endpoint, authorities) in [(secure.metrics, "other"), (secure.logs, "ca")] {
             let endpoint = endpoint.unwrap();
-            assert_eq!((endpoint.port, endpoint.tls), (443, Some(Trust { authorities: Some(authorities.into()), identity: identity.clone() })));
+            assert_eq!(
+                (endpoint.port, endpoint.tls),
+                (443, Some(Trust { authorities: Some(authorities.into()), identity: identity.clone() }))
+            );
         }
         assert_eq!(config("http://c", &vars).unwrap().logs.unwrap().tls, None);
     }

@@ -2,7 +2,7 @@
 //!
 //! - `config`: the address, and the environment
 //! - `messages`: from [`metrics`](crate::metrics) and [`Output`](crate::output::Output) to the messages of OTLP
-//! - `client`: HTTP; `resolve` finds addresses
+//! - `client`: HTTP, with [`tls`](crate::tls) for `https`; `resolve` finds addresses
 //! - `send`: a thread for each signal; `mailbox`: the queue and the events that these threads wait for
 //!
 //! Nothing here delays the run: a log record that finds no room in the queue is dropped and counted. Metrics have no

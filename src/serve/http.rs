@@ -75,8 +75,11 @@ impl Server {
     fn wait(&self) {
         let now = Instant::now();
         let nearest = self.clients.iter().map(|client| client.until.saturating_duration_since(now)).min();
-        let mut fds: Vec<PollFd<'_>> =
-            self.clients.iter().map(|c| PollFd::new(c.stream.socket(), if c.answer.is_empty() { PollFlags::IN } else { PollFlags::OUT })).collect();
+        let mut fds: Vec<PollFd<'_>> = self
+            .clients
+            .iter()
+            .map(|c| PollFd::new(c.stream.socket(), if c.answer.is_empty() { PollFlags::IN } else { PollFlags::OUT }))
+            .collect();
         fds.push(PollFd::new(&self.listener, PollFlags::IN));
         let limit = nearest.map(|limit| Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() });
         if poll(&mut fds, limit.as_ref()).is_err() {

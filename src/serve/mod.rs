@@ -37,11 +37,7 @@ pub struct FlagNames {
 }
 
 /// The options of a run.
-pub const FLAGS: FlagNames = FlagNames {
-    address: "--serve",
-    token: "--serve-token",
-    certificate: "--serve-tls-cert",
-};
+pub const FLAGS: FlagNames = FlagNames { address: "--serve", token: "--serve-token", certificate: "--serve-tls-cert" };
 
 /// The address, and the access control.
 #[derive(Debug)]
@@ -100,7 +96,9 @@ impl Access {
     /// May a client that sends this header be served?
     fn accepts(&self, authorization: Option<&[u8]>) -> bool {
         let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        keys.token.as_ref().is_none_or(|token| authorization.is_some_and(|given| constant_time_eq(given, format!("Bearer {token}").as_bytes())))
+        keys.token
+            .as_ref()
+            .is_none_or(|token| authorization.is_some_and(|given| constant_time_eq(given, format!("Bearer {token}").as_bytes())))
     }
 }
 
