@@ -49,19 +49,33 @@ const PASSES: &[&str] = &["src/emit/passes.cpp", "src/emit/codegen.cpp", "src/em
 /// The C++ source file that only static binaries need.
 const IDLE_PASSES: &str = "src/emit/idle_passes.cpp";
 
+/// The table of LLVM's functions that static binaries do not contain, because rbt never needs them.
+const UNUSED_FUNCTIONS: &str = "src/emit/unused_functions.txt";
+
+/// The definitions of each kind of row in the table. They replace functions with other parameters and results, which compilers
+/// permit for symbols of C.
+const REPLACEMENTS: &[(&str, &str, &str)] = &[
+    // A call ends the process.
+    ("never", "void", "__builtin_trap();"),
+    // The result is zero, or ignored.
+    ("nothing", "long", "return 0;"),
+    // The function is the one that runs a pass. It changes nothing.
+    ("idle", "llvm::PreservedAnalyses", "return llvm::PreservedAnalyses::all();"),
+];
+
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
     tools(&out);
     let linked = env::var_os("CARGO_FEATURE_STATIC_LLVM").is_some();
-    passes(linked);
+    passes(linked, &out);
     if linked {
         link_statically(&out).unwrap_or_else(|e| panic!("{}: {e}", out.display()));
     }
 }
 
-/// Compiles the C++ files. If LLVM is linked into the binary, they include empty definitions of the passes that have no effect.
-fn passes(linked: bool) {
+/// Compiles the C++ files. If LLVM is linked into the binary, they include replacements of what rbt never needs.
+fn passes(linked: bool, out: &Path) {
     let config = env::var_os("DEP_LLVM_19_CONFIG_PATH").unwrap_or_else(|| "llvm-config-19".into());
     let flags = Command::new(&config).arg("--cxxflags").output();
     let flags = flags.unwrap_or_else(|e| panic!("{}: {e}", config.display()));
@@ -77,6 +91,9 @@ fn passes(linked: bool) {
         println!("cargo::rerun-if-changed={source}");
         build.file(source);
     }
+    if linked {
+        build.file(unused_functions(out));
+    }
     // If LLVM's library also defined one of these symbols, the linker would keep the symbol and the library in programs that use
     // neither.
     build.flag("-fvisibility=hidden").flag("-fvisibility-inlines-hidden");
@@ -84,8 +101,26 @@ fn passes(linked: bool) {
     if linked {
         // The linker must read the object with the empty passes before LLVM's objects. Only rbt needs it, because rbt-run does
         // not contain LLVM.
-        println!("cargo::rustc-link-arg-bin=rbt=-Wl,--undefined=rbt_idle_passes");
+        println!("cargo::rustc-link-arg-bin=rbt=-Wl,--undefined=rbt_idle_passes,--undefined=rbt_unused_functions");
     }
+}
+
+/// Writes a C++ file with replacements of unused functions, and makes the linker use them.
+fn unused_functions(out: &Path) -> PathBuf {
+    println!("cargo::rerun-if-changed={UNUSED_FUNCTIONS}");
+    let table = fs::read_to_string(UNUSED_FUNCTIONS).unwrap_or_else(|e| panic!("{UNUSED_FUNCTIONS}: {e}"));
+    let mut source = String::from("#include \"llvm/IR/PassManager.h\"\nextern \"C\" {\nvoid rbt_unused_functions() {}\n");
+    for row in table.lines().filter(|row| !row.is_empty() && !row.starts_with('#')) {
+        let definition = row.split_once(' ').and_then(|(kind, symbol)| {
+            let (_, result, body) = REPLACEMENTS.iter().find(|(name, ..)| *name == kind)?;
+            println!("cargo::rustc-link-arg-bin=rbt=-Wl,--wrap={symbol}");
+            Some(format!("{result} __wrap_{symbol}() {{ {body} }}\n"))
+        });
+        source += &definition.unwrap_or_else(|| panic!("{UNUSED_FUNCTIONS}: `{row}` is not a kind and a symbol"));
+    }
+    let path = out.join("unused_functions.cpp");
+    fs::write(&path, source + "}\n").unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    path
 }
 
 fn link_statically(out: &Path) -> std::io::Result<()> {
