@@ -420,8 +420,18 @@ fn skip(what: &str) {
 }
 
 /// The licenses of crates that may be part of the binary. A crate with several licenses is used under one of these.
-const LICENSES: &[&str] =
-    &["0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "Unicode-3.0", "Unlicense", "Zlib"];
+const LICENSES: &[&str] = &[
+    "0BSD",
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "ISC",
+    "MIT",
+    "Unicode-3.0",
+    "Unlicense",
+    "Zlib",
+];
 
 /// Crates under other licenses. README names each crate and its license, and a release says where to find the source code.
 const OTHER_LICENSES: &[(&str, &str)] = &[("inferno", "CDDL-1.0")];
