@@ -21,18 +21,29 @@ pub struct Config {
     pub metrics: Option<Endpoint>,
     /// None: this signal is not exported.
     pub logs: Option<Endpoint>,
+    /// None: this signal is not exported.
+    pub traces: Option<Endpoint>,
     /// Sums are sent as differences.
     pub delta: bool,
     /// The interval between exports of metrics.
     pub interval: Duration,
-    /// The longest time that a log record waits for others.
-    pub delay: Duration,
-    /// Maximum number of pending log records.
-    pub queue: usize,
-    /// Maximum number of log records in a request.
-    pub batch: usize,
+    /// The queue of log records.
+    pub log_queue: Queue,
+    /// The queue of spans.
+    pub span_queue: Queue,
     /// Attributes of the resource that the environment sets.
     pub resource: Vec<(String, String)>,
+}
+
+/// How records wait for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// The longest time that a record waits.
+    pub delay: Duration,
+    /// Maximum number of pending records.
+    pub max_items: usize,
+    /// Maximum number of records in a request.
+    pub batch: usize,
 }
 
 /// Where requests go, and how.
@@ -77,10 +88,9 @@ impl Config {
             logs: wanted("OTEL_LOGS_EXPORTER").then(|| endpoint(url, "LOGS", "v1/logs", var)).transpose()?,
             delta,
             interval: milliseconds("OTEL_METRIC_EXPORT_INTERVAL", 60_000, var)?,
-            delay: milliseconds("OTEL_BLRP_SCHEDULE_DELAY", 1000, var)?,
-            // the specification's 2048 and 512 are intended for logs of applications
-            queue: count("OTEL_BLRP_MAX_QUEUE_SIZE", 65_536, var)?,
-            batch: count("OTEL_BLRP_MAX_EXPORT_BATCH_SIZE", 4096, var)?,
+            traces: wanted("OTEL_TRACES_EXPORTER").then(|| endpoint(url, "TRACES", "v1/traces", var)).transpose()?,
+            log_queue: queue("OTEL_BLRP", var)?,
+            span_queue: queue("OTEL_BSP", var)?,
             resource: resource.into_iter().chain(name).collect(),
         })
     }
@@ -166,6 +176,16 @@ fn parse(name: &str, url: &str) -> Result<Endpoint, Failure> {
 
 fn bad(name: &str, value: &str, wanted: &str) -> Failure {
     Failure::new(format!("{name}: `{value}` is not {wanted}"))
+}
+
+/// A queue, from the variables with this prefix. The defaults of the specification (5 s, 2048 and 512) are intended for records of
+/// applications.
+fn queue(prefix: &str, var: Variables) -> Result<Queue, Failure> {
+    Ok(Queue {
+        delay: milliseconds(&format!("{prefix}_SCHEDULE_DELAY"), 1000, var)?,
+        max_items: count(&format!("{prefix}_MAX_QUEUE_SIZE"), 65_536, var)?,
+        batch: count(&format!("{prefix}_MAX_EXPORT_BATCH_SIZE"), 4096, var)?,
+    })
 }
 
 fn milliseconds(name: &str, default: u64, var: Variables) -> Result<Duration, Failure> {

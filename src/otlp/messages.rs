@@ -61,7 +61,7 @@ impl Heading {
         Self { resource: of.into_bytes(), scope: by.into_bytes() }
     }
 
-    /// `ResourceMetrics` or `ResourceLogs`, which differ in their items.
+    /// `ResourceMetrics`, `ResourceLogs` or `ResourceSpans`, which differ in their items.
     fn request(&self, items: &[u8]) -> Vec<u8> {
         let mut scope = Message::default();
         scope.bytes(1, &self.scope);
@@ -75,8 +75,8 @@ impl Heading {
         request.into_bytes()
     }
 
-    /// `ExportLogsServiceRequest`
-    pub fn logs<'a>(&self, records: impl Iterator<Item = &'a Vec<u8>>) -> Vec<u8> {
+    /// `ExportLogsServiceRequest` or `ExportTraceServiceRequest`
+    pub fn records<'a>(&self, records: impl Iterator<Item = &'a Vec<u8>>) -> Vec<u8> {
         let mut items = Message::default();
         for record in records {
             items.bytes(2, record);
@@ -223,7 +223,7 @@ fn double(n: i128, power: u32) -> f64 {
 }
 
 /// `KeyValue`
-fn attribute(to: &mut Message, field: u32, name: &str, value: impl for<'m> FnOnce(&'m mut Message) -> &'m mut Message) {
+pub fn attribute(to: &mut Message, field: u32, name: &str, value: impl for<'m> FnOnce(&'m mut Message) -> &'m mut Message) {
     to.message(field, |to| {
         to.bytes(1, name.as_bytes());
         to.message(2, |to| {
@@ -238,7 +238,7 @@ fn attributes<'a>(to: &mut Message, field: u32, all: impl Iterator<Item = (&'a s
 }
 
 /// `AnyValue`
-fn any<'m>(value: &Value, formatter: &TextFormatter, to: &'m mut Message) -> &'m mut Message {
+pub fn any<'m>(value: &Value, formatter: &TextFormatter, to: &'m mut Message) -> &'m mut Message {
     let integer = |to: &'m mut Message, n: i128| match i64::try_from(n) {
         Ok(n) => to.int(3, n),
         Err(_) => to.bytes(1, n.to_string().as_bytes()),
@@ -362,7 +362,7 @@ pub fn log(output: &Output, source: Option<&Source>, now: u64) -> Option<Vec<u8>
 }
 
 /// What a collector rejected of a request that it accepted: the number of items, and why
-/// (`ExportMetricsServiceResponse`, `ExportLogsServiceResponse`).
+/// (`ExportMetricsServiceResponse`, `ExportLogsServiceResponse`, `ExportTraceServiceResponse`).
 pub fn partial_success(response: &[u8]) -> Option<(u64, String)> {
     let (_, Field::Data(partial)) = fields(response).find(|(field, _)| *field == 1)? else { return None };
     let mut rejected = (0, String::new());

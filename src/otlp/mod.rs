@@ -1,7 +1,7 @@
-//! `--otlp`: the maps of a run as metrics and its output as logs, for a collector of OpenTelemetry, by HTTP.
+//! `--otlp`: the maps of a run as metrics, its output as logs, and its spans as traces, for a collector of OpenTelemetry, by HTTP.
 //!
 //! - `config`: the address, and the environment
-//! - `messages`: from [`metrics`](crate::metrics) and [`Output`](crate::output::Output) to the messages of OTLP
+//! - `messages`: from [`metrics`](crate::metrics) and [`Output`](crate::output::Output) to the messages of OTLP; `traces`: from spans
 //! - `client`: HTTP, with [`tls`](crate::tls) for `https`; `resolve` finds addresses
 //! - `send`: a thread for each signal; `mailbox`: the queue and the events that these threads wait for
 //!
@@ -9,8 +9,8 @@
 //! queue, because a later export replaces one that failed.
 //!
 //! The encoding is written by hand instead of generated: rbt uses some thirty fields of the messages, and the crates
-//! `opentelemetry-proto` and `prost` would add the types of gRPC and of the SDK. rbt does not export spans
-//! yet, and does not export profiles because that signal of OTLP is not stable.
+//! `opentelemetry-proto` and `prost` would add the types of gRPC and of the SDK. rbt does not export profiles, because that signal
+//! of OTLP is not stable.
 
 mod client;
 mod config;
@@ -18,6 +18,7 @@ mod mailbox;
 mod messages;
 mod resolve;
 mod send;
+mod traces;
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -26,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use crate::failure::{Failure, reason};
 use crate::metrics::Metrics;
+use crate::output::Output;
 use crate::runtime::{Listener, Scrapes};
 use crate::state::State;
 use crate::streams::to_stderr;
@@ -33,19 +35,22 @@ use crate::system::machine::container::Container;
 use crate::value::Value;
 use client::Client;
 pub use config::Config;
+use config::{Endpoint, Queue};
 use mailbox::Mailbox;
 use messages::Heading;
-use send::{LogCounts, LogSender, MetricSender};
+use send::{MetricSender, RecordCounts, RecordSender};
+use traces::Traces;
 
 /// How long the threads may exceed their deadline.
 const GRACE_PERIOD: Duration = Duration::from_millis(500);
 
 /// The export of a run.
 pub struct Export {
-    config: Config,
-    log_counts: Arc<LogCounts>,
-    logs: Option<Sender>,
+    logs: Option<Records>,
+    traces: Option<Records>,
     metrics: Option<Sender>,
+    /// The timeout of a request for metrics.
+    metrics_timeout: Duration,
     warn: bool,
 }
 
@@ -55,6 +60,68 @@ struct Sender {
     done: Receiver<bool>,
 }
 
+/// The export of log records or of spans.
+struct Records {
+    signal: &'static Signal,
+    sender: Sender,
+    counts: Arc<RecordCounts>,
+    queue: Queue,
+    timeout: Duration,
+}
+
+/// A signal whose records wait in a queue.
+struct Signal {
+    /// A name, for that of the thread and for messages.
+    name: &'static str,
+    /// Its records.
+    records: &'static str,
+    /// The metric that counts them.
+    metric: &'static str,
+}
+
+const LOGS: Signal = Signal { name: "logs", records: "log records", metric: "rbt_otlp_log_records" };
+const TRACES: Signal = Signal { name: "spans", records: "spans", metric: "rbt_otlp_spans" };
+
+/// Takes a record.
+type Taker = Box<dyn Fn(Vec<u8>)>;
+
+impl Records {
+    fn start(signal: &'static Signal, to: Endpoint, queue: Queue, heading: &Arc<Heading>, warn: bool) -> Result<Self, Failure> {
+        let (mailbox, counts, timeout) = (Arc::new(Mailbox::default()), Arc::new(RecordCounts::default()), to.timeout);
+        let (batch, delay) = (queue.batch.min(queue.max_items), queue.delay);
+        let (client, heading) = (Client::new(to)?, heading.clone());
+        let sender =
+            RecordSender { what: signal.name, client, heading, mailbox: mailbox.clone(), counts: counts.clone(), batch, delay, warn };
+        let sender = spawn(&format!("rbt-otlp-{}", signal.name), mailbox, move || {
+            sender.run();
+            true
+        })?;
+        Ok(Self { signal, sender, counts, queue, timeout })
+    }
+
+    /// Puts records into the queue, and counts those that find no room.
+    fn taker(&self) -> Taker {
+        let (mailbox, counts, queue) = (self.sender.mailbox.clone(), self.counts.clone(), self.queue);
+        Box::new(move |record| {
+            if !mailbox.push(record, queue.max_items, queue.batch.min(queue.max_items)) {
+                RecordCounts::add(&counts.overflowed, 1);
+            }
+        })
+    }
+
+    fn report(&self) {
+        let counts = &self.counts;
+        let (overflowed, refused) = (RecordCounts::get(&counts.overflowed), RecordCounts::get(&counts.refused));
+        let waiting = self.sender.mailbox.unsent();
+        let lost = [(overflowed, "found no room in the queue"), (refused, "were refused"), (waiting, "were not sent in time")];
+        let parts: Vec<String> = lost.iter().filter(|(n, _)| *n > 0).map(|(n, how)| format!("{n} {how}")).collect();
+        if !parts.is_empty() {
+            let all = overflowed + refused + waiting + RecordCounts::get(&counts.sent);
+            to_stderr(&format!("warning: --otlp: of {all} {}, {}\n", self.signal.records, parts.join(", ")));
+        }
+    }
+}
+
 impl Export {
     /// Starts to export the output and the counts of the run, which traces only this container, if any.
     ///
@@ -62,52 +129,44 @@ impl Export {
     /// Those of the system; a certificate cannot be used.
     pub fn start(config: Config, metrics: Metrics, scrapes: Arc<Scrapes>, traced: Option<&Container>, warn: bool) -> Result<Self, Failure> {
         let heading = Arc::new(heading(&config, scrapes.blank(), traced));
-        let log_counts = Arc::new(LogCounts::default());
-        let logs = config.logs.clone().map(|to| {
+        let records = |signal, to: Option<Endpoint>, queue| to.map(|to| Records::start(signal, to, queue, &heading, warn)).transpose();
+        let logs = records(&LOGS, config.logs, config.log_queue)?;
+        let traces = records(&TRACES, config.traces, config.span_queue)?;
+        let counts = [&logs, &traces].into_iter().flatten().map(|r| (r.signal, r.counts.clone())).collect();
+        let metrics_timeout = config.metrics.as_ref().map(|to| to.timeout).unwrap_or_default();
+        let metrics = config.metrics.map(|to| {
             let client = Client::new(to)?;
             let mailbox = Arc::new(Mailbox::default());
-            let (heading, log_counts) = (heading.clone(), log_counts.clone());
-            let (batch, delay) = (config.batch.min(config.queue), config.delay);
-            let sender = LogSender { client, heading, mailbox: mailbox.clone(), log_counts, batch, delay, warn };
-            spawn("rbt-otlp-logs", mailbox, move || {
-                sender.run();
-                true
-            })
-        });
-        let metrics = config.metrics.clone().map(|to| {
-            let client = Client::new(to)?;
-            let mailbox = Arc::new(Mailbox::default());
-            let (heading, log_counts, interval, delta) = (heading.clone(), log_counts.clone(), config.interval, config.delta);
-            let queue = mailbox.clone();
-            let sender = MetricSender { client, heading, mailbox: queue, log_counts, scrapes, metrics, interval, delta, warn };
+            let (heading, interval, delta, queue) = (heading.clone(), config.interval, config.delta, mailbox.clone());
+            let sender = MetricSender { client, heading, mailbox: queue, counts, scrapes, metrics, interval, delta, warn };
             spawn("rbt-otlp-metrics", mailbox, move || sender.run())
         });
-        Ok(Self { log_counts, logs: logs.transpose()?, metrics: metrics.transpose()?, config, warn })
+        Ok(Self { logs, traces, metrics: metrics.transpose()?, metrics_timeout, warn })
     }
 
-    /// Takes the output of the run; none if no logs are wanted.
+    /// Takes the output of the run; none if neither logs nor spans are wanted.
     pub fn listener(&self) -> Option<Listener> {
-        let (mailbox, log_counts) = (self.logs.as_ref()?.mailbox.clone(), self.log_counts.clone());
-        let (max_items, batch) = (self.config.queue, self.config.batch.min(self.config.queue));
-        Some(Box::new(move |output, source| {
-            if let Some(record) = messages::log(output, source, send::now())
-                && !mailbox.push(record, max_items, batch)
-            {
-                LogCounts::add(&log_counts.overflowed, 1);
-            }
+        let (logs, spans) = (self.logs.as_ref().map(Records::taker), self.traces.as_ref().map(Records::taker));
+        if logs.is_none() && spans.is_none() {
+            return None;
+        }
+        let mut traces = Traces::default();
+        Some(Box::new(move |output, source| match (output, &spans, &logs) {
+            (Output::Span(span), Some(take), _) => traces.message(span).into_iter().for_each(take),
+            (Output::Span(_), None, _) | (_, _, None) => {}
+            (output, _, Some(take)) => messages::log(output, source, send::now()).into_iter().for_each(take),
         }))
     }
 
     /// Called when the run is over: sends the rest, for at most the duration of a request, and reports losses.
     pub fn finish(self) {
-        let mut waited: Vec<(&Sender, Instant)> = Vec::new();
-        let limits = [self.config.logs.as_ref(), self.config.metrics.as_ref()].map(|to| to.map(|to| to.timeout).unwrap_or_default());
+        let records: Vec<&Records> = [&self.logs, &self.traces].into_iter().flatten().collect();
+        let senders = records.iter().map(|r| (&r.sender, r.timeout)).chain(self.metrics.iter().map(|m| (m, self.metrics_timeout)));
         let now = Instant::now();
-        for (sender, limit) in [&self.logs, &self.metrics].into_iter().zip(limits) {
-            if let Some(sender) = sender {
-                sender.mailbox.end(now + limit);
-                waited.push((sender, now + limit + GRACE_PERIOD));
-            }
+        let mut waited: Vec<(&Sender, Instant)> = Vec::new();
+        for (sender, limit) in senders {
+            sender.mailbox.end(now + limit);
+            waited.push((sender, now + limit + GRACE_PERIOD));
         }
         let in_time = |(sender, until): &(&Sender, Instant)| {
             let left = until.saturating_duration_since(Instant::now());
@@ -115,21 +174,11 @@ impl Export {
             !matches!(sender.done.recv_timeout(left), Ok(false) | Err(RecvTimeoutError::Timeout))
         };
         let done: Vec<bool> = waited.iter().map(in_time).collect();
-        let metrics_sent = self.metrics.is_none() || done.last().copied().unwrap_or(true);
-        self.report(metrics_sent);
-    }
-
-    fn report(&self, metrics_sent: bool) {
-        let log_counts = &self.log_counts;
-        let (overflowed, refused) = (LogCounts::get(&log_counts.overflowed), LogCounts::get(&log_counts.refused));
-        let waiting = self.logs.as_ref().map_or(0, |logs| logs.mailbox.unsent());
-        let lost = [(overflowed, "found no room in the queue"), (refused, "were refused"), (waiting, "were not sent in time")];
-        let parts: Vec<String> = lost.iter().filter(|(n, _)| *n > 0).map(|(n, how)| format!("{n} {how}")).collect();
-        if !parts.is_empty() && self.warn {
-            let all = overflowed + refused + waiting + LogCounts::get(&log_counts.sent);
-            to_stderr(&format!("warning: --otlp: of {all} log records, {}\n", parts.join(", ")));
+        if !self.warn {
+            return;
         }
-        if !metrics_sent && self.warn {
+        records.iter().for_each(|records| records.report());
+        if self.metrics.is_some() && done.last() == Some(&false) {
             to_stderr("warning: --otlp: the last metrics were not sent in time\n");
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::Signal;
 use super::client::{Client, Sent};
 use super::mailbox::Mailbox;
 use super::messages::{Heading, Key, Times, partial_success};
@@ -17,9 +18,9 @@ use crate::streams::to_stderr;
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(500);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// The number of log records by result.
+/// The number of log records or spans by result.
 #[derive(Default)]
-pub struct LogCounts {
+pub struct RecordCounts {
     /// The collector has them.
     pub sent: AtomicU64,
     /// They found no room in the queue.
@@ -28,7 +29,7 @@ pub struct LogCounts {
     pub refused: AtomicU64,
 }
 
-impl LogCounts {
+impl RecordCounts {
     /// Adds to a counter.
     pub fn add(to: &AtomicU64, n: u64) {
         to.fetch_add(n, Ordering::Relaxed);
@@ -114,22 +115,24 @@ pub fn now() -> u64 {
     u64::try_from(since_1970().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Sends log records until the end of the run.
-pub struct LogSender {
+/// Sends log records or spans until the end of the run.
+pub struct RecordSender {
+    /// What it sends, in the plural, for messages.
+    pub what: &'static str,
     pub client: Client,
     pub heading: Arc<Heading>,
     pub mailbox: Arc<Mailbox>,
-    pub log_counts: Arc<LogCounts>,
+    pub counts: Arc<RecordCounts>,
     pub batch: usize,
     pub delay: Duration,
     pub warn: bool,
 }
 
-impl LogSender {
+impl RecordSender {
     /// Returns when all is sent, or the time is over.
     pub fn run(self) {
-        let Self { client, heading, mailbox, log_counts, batch, delay, warn } = self;
-        let mut line = Line::new(client, "logs", warn);
+        let Self { what, client, heading, mailbox, counts, batch, delay, warn } = self;
+        let mut line = Line::new(client, what, warn);
         loop {
             let records = mailbox.take(batch, delay);
             if records.is_empty() {
@@ -138,19 +141,19 @@ impl LogSender {
                 }
                 continue;
             }
-            let body = heading.logs(records.iter());
+            let body = heading.records(records.iter());
             let n = records.len() as u64;
             drop(records);
             loop {
                 match line.send(&body, &mailbox) {
                     Outcome::Done(rejected) => {
-                        LogCounts::add(&log_counts.sent, n.saturating_sub(rejected));
-                        LogCounts::add(&log_counts.refused, rejected.min(n));
+                        RecordCounts::add(&counts.sent, n.saturating_sub(rejected));
+                        RecordCounts::add(&counts.refused, rejected.min(n));
                         mailbox.done();
                         break;
                     }
                     Outcome::Refused => {
-                        LogCounts::add(&log_counts.refused, n);
+                        RecordCounts::add(&counts.refused, n);
                         mailbox.done();
                         break;
                     }
@@ -169,7 +172,8 @@ pub struct MetricSender {
     pub client: Client,
     pub heading: Arc<Heading>,
     pub mailbox: Arc<Mailbox>,
-    pub log_counts: Arc<LogCounts>,
+    /// The numbers of records of other signals, which are metrics.
+    pub counts: Vec<(&'static Signal, Arc<RecordCounts>)>,
     pub scrapes: Arc<Scrapes>,
     pub metrics: Metrics,
     pub interval: Duration,
@@ -181,7 +185,7 @@ pub struct MetricSender {
 impl MetricSender {
     /// Returns true if the collector has the final state of the run.
     pub fn run(self) -> bool {
-        let Self { client, heading, mailbox, log_counts, scrapes, mut metrics, interval, delta, warn } = self;
+        let Self { client, heading, mailbox, counts, scrapes, mut metrics, interval, delta, warn } = self;
         let mut line = Line::new(client, "metrics", warn);
         let mut known: BTreeMap<Key, Point> = BTreeMap::new();
         let start = scrapes.blank().start_ns;
@@ -199,7 +203,7 @@ impl MetricSender {
                 continue;
             };
             let mut families = metrics.families(&state);
-            families.extend(own_family(&log_counts));
+            families.extend(counts.iter().map(|(signal, counts)| own_family(signal, counts)));
             let times = Times { start: if delta { since } else { start }, now: now() };
             let mut again = None;
             for request in heading.metrics(&families, times, delta.then_some(&known)) {
@@ -224,24 +228,20 @@ impl MetricSender {
     }
 }
 
-/// The number of log records by result, as a metric.
-fn own_family(log_counts: &LogCounts) -> Option<Family> {
-    let series = |what: &str, of: &AtomicU64| Series {
-        values: vec![what.into()],
+/// The number of log records or spans by result, as a metric.
+fn own_family(signal: &Signal, counts: &RecordCounts) -> Family {
+    let series = |outcome: &str, of: &AtomicU64| Series {
+        values: vec![outcome.into()],
         other: false,
-        point: Point { value: LogCounts::get(of).into(), ..Point::default() },
+        point: Point { value: RecordCounts::get(of).into(), ..Point::default() },
     };
-    Some(Family {
-        name: "rbt_otlp_log_records".into(),
+    Family {
+        name: signal.metric.into(),
         kind: Kind::Counter,
-        help: "Log records by result: sent, refused by the collector, or without room in the queue.".into(),
+        help: format!("Number of {} by result: sent, refused by the collector, or without room in the queue.", signal.records),
         unit: None,
         power: 0,
         labels: vec!["outcome".into()],
-        series: vec![
-            series("sent", &log_counts.sent),
-            series("refused", &log_counts.refused),
-            series("overflowed", &log_counts.overflowed),
-        ],
-    })
+        series: vec![series("sent", &counts.sent), series("refused", &counts.refused), series("overflowed", &counts.overflowed)],
+    }
 }

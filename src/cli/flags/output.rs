@@ -176,7 +176,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
         },
         Flag {
             name: "otlp",
-            help: "Export the maps as metrics and the output as logs to an OpenTelemetry collector at URL (OTLP over HTTP). `env` stands for the address in OTEL_EXPORTER_OTLP_ENDPOINT",
+            help: "Export the maps as metrics, the output as logs, and the spans as traces to an OpenTelemetry collector at URL (OTLP over HTTP). `env` stands for the address in OTEL_EXPORTER_OTLP_ENDPOINT",
             hint: ValueHint::Url,
             value: FlagValue::Text("URL", |d, text| {
                 let var = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
