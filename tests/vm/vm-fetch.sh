@@ -211,6 +211,10 @@ do_config() {
     done
 }
 
+# Another run could select other suites, which replaces the lists that apt reads.
+exec {lock}>"$VM_CACHE/lock"
+[[ ${1:-} == config ]] || flock "$lock"
+
 case ${1:-} in
     list) shift; do_list "$@" ;;
     qemu) do_qemu "${2:-}" ;;
