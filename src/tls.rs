@@ -226,20 +226,31 @@ fn explained(e: io::Error) -> io::Error {
     }
 }
 
+/// Recognizes an error.
+type Recognizes = fn(&CertificateError) -> bool;
+
+/// Why a certificate is rejected, for the common reasons.
+const REASONS: &[(Recognizes, &str)] = &[
+    (|e| matches!(e, CertificateError::UnknownIssuer), "no trusted authority signed the certificate"),
+    (|e| matches!(e, CertificateError::Expired | CertificateError::ExpiredContext { .. }), "the certificate has expired"),
+    (|e| matches!(e, CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }), "the certificate is not valid yet"),
+    (
+        |e| matches!(e, CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }),
+        "the certificate is for another host",
+    ),
+];
+
 /// The reason of an error of TLS, in the form that follows a colon.
 fn why(e: &rustls::Error) -> String {
-    match e {
-        rustls::Error::InvalidCertificate(e) => match e {
-            CertificateError::UnknownIssuer => "no trusted authority signed the certificate".into(),
-            CertificateError::Expired | CertificateError::ExpiredContext { .. } => "the certificate has expired".into(),
-            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "the certificate is not valid yet".into(),
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                "the certificate is for another host".into()
-            }
-            other => format!("the certificate is not valid: {other}"),
-        },
-        rustls::Error::InvalidMessage(_) => "the peer does not use TLS".into(),
-        rustls::Error::InconsistentKeys(_) => "the key does not belong to the certificate".into(),
-        other => other.to_string(),
+    if let rustls::Error::InvalidCertificate(e) = e {
+        let known = REASONS.iter().find(|(recognizes, _)| recognizes(e));
+        return known.map_or_else(|| format!("the certificate is not valid: {e}"), |(_, text)| (*text).into());
     }
+    if matches!(e, rustls::Error::InvalidMessage(_)) {
+        return "the peer does not use TLS".into();
+    }
+    if matches!(e, rustls::Error::InconsistentKeys(_)) {
+        return "the key does not belong to the certificate".into();
+    }
+    e.to_string()
 }

@@ -129,8 +129,7 @@ fn endpoint(url: &str, signal: &str, path: &str, var: Variables) -> Result<Endpo
         }
     }
     if let Some(trust) = &mut endpoint.tls {
-        let file = |what: &str| of(what).map(|(_, path)| PathBuf::from(path));
-        trust.authorities = file("CERTIFICATE");
+        trust.authorities = of("CERTIFICATE").map(|(_, path)| path.into());
         trust.identity = match (of("CLIENT_CERTIFICATE"), of("CLIENT_KEY")) {
             (Some((_, certificate)), key) => {
                 Some(Identity { certificate: certificate.into(), key: key.map(|(_, path)| PathBuf::from(path)) })
