@@ -1,7 +1,7 @@
 //! `--otlp`: the maps of a run as metrics, its output as logs, and its spans as traces, for a collector of OpenTelemetry, by HTTP.
 //!
 //! - `config`: the address, and the environment
-//! - `messages`: from [`metrics`](crate::metrics) and [`Output`](crate::output::Output) to the messages of OTLP; `traces`: from spans
+//! - `messages`: from [`metrics`](crate::metrics) and [`Output`] to the messages of OTLP; `traces`: from spans
 //! - `client`: HTTP, with [`tls`](crate::tls) for `https`; `resolve` finds addresses
 //! - `send`: a thread for each signal; `mailbox`: the queue and the events that these threads wait for
 //!
