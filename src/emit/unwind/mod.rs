@@ -161,7 +161,12 @@ impl<'c> Builder<'_, 'c> {
         self.store(state, WINDOW_AT, 8, no_window);
         let usable = self.first_registers(state, &target);
         self.if_(usable, |e| {
-            e.identify(state, &target);
+            // The functions below exist because the caller may have little room in its BPF stack.
+            e.global(&format!("unwind_identify_{limit}"), &[slot], |e, numbers| {
+                let state = e.walk_memory_of(limit, numbers);
+                e.identify(state, &target);
+                e.int(0)
+            });
             let at_entry = e.int(u64::from(e.program.at_entry));
             e.store(state, AT_ENTRY, 8, at_entry);
             // in a function of its own, which the verifier checks once
@@ -171,12 +176,21 @@ impl<'c> Builder<'_, 'c> {
                     e.unwind_step(limit, state, &target)
                 })
             });
-            e.drop_what_is_not_code(limit, state, slot);
+            // one less is called without Python
             if interpreted {
+                e.global(&format!("unwind_drop_{limit}"), &[slot], |e, numbers| {
+                    let state = e.walk_memory_of(limit, numbers);
+                    e.drop_what_is_not_code(limit, state);
+                    e.int(0)
+                });
                 e.put_python_frames(limit, state, slot, &target);
             }
-            e.global(&format!("unwind_end_{limit}{}", if limit_given { "" } else { "_all" }), &[slot], |e, numbers| {
+            let name = format!("unwind_end_{limit}{}{}", if limit_given { "" } else { "_all" }, if interpreted { "" } else { "_native" });
+            e.global(&name, &[slot], |e, numbers| {
                 let state = e.walk_memory_of(limit, numbers);
+                if !interpreted {
+                    e.drop_what_is_not_code(limit, state);
+                }
                 e.end_unwinding(limit, state, limit_given);
                 e.int(0)
             });
@@ -441,13 +455,14 @@ impl<'c> Builder<'_, 'c> {
     /// Drops the last frames if their addresses are not in code: they are not return addresses, as after a function in
     /// assembly that changes to another stack. Such frames remain if others in code follow, because a just-in-time
     /// compiler may make its code writable, and not executable, while it is on the stack.
-    fn drop_what_is_not_code(&mut self, limit: u32, state: PointerValue<'c>, slot: IntValue<'c>) {
+    fn drop_what_is_not_code(&mut self, limit: u32, state: PointerValue<'c>) {
         let (end, count) = (self.load(state, NOT_CODE_END, U64), self.load(state, COUNT, U64));
         let last = self.and(self.cmp(Cmp::Ne, end, self.int(0)), self.cmp(Cmp::Eq, end, count));
         self.if_(last, |e| {
             let reason = e.int(CUT_NOT_CODE);
             e.store(state, REASON, 8, reason);
-            e.bounded_loop(&format!("unwind_drop_{limit}"), u64::from(limit), &[slot], |e, _, slot| {
+            let slot = e.load(state, STATE_SLOT, U64);
+            e.bounded_loop(&format!("unwind_drop_turn_{limit}"), u64::from(limit), &[slot], |e, _, slot| {
                 e.global(&format!("unwind_drop_one_{limit}"), slot, |e, numbers| {
                     let state = e.walk_memory_of(limit, numbers);
                     let count = e.load(state, COUNT, U64);
