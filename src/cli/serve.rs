@@ -81,32 +81,19 @@ pub(super) fn command() -> clap::Command {
                 .default_value(ADDRESS)
                 .help("Where to listen. ADDR defaults to 127.0.0.1, and port 0 stands for any free port."),
         )
-        .arg(
-            Arg::new("token")
-                .long("token")
-                .value_name("FILE")
-                .value_hint(clap::ValueHint::FilePath)
-                .value_parser(value_parser!(PathBuf))
-                .help("Require the token in FILE as a bearer token from clients"),
-        )
-        .arg(
-            Arg::new("tls-cert")
-                .long("tls-cert")
-                .value_name("FILE")
-                .value_hint(clap::ValueHint::FilePath)
-                .value_parser(value_parser!(PathBuf))
-                .help("Serve over HTTPS with the certificate in FILE and those that signed it, in PEM format. FILE may contain the key as well."),
-        )
-        .arg(
-            Arg::new("tls-key")
-                .long("tls-key")
-                .value_name("FILE")
-                .value_hint(clap::ValueHint::FilePath)
-                .value_parser(value_parser!(PathBuf))
-                .requires("tls-cert")
-                .help("The file of the private key of --tls-cert, in PEM format"),
-        )
+        .arg(file("token", "Require the token in FILE as a bearer token from clients"))
+        .arg(file(
+            "tls-cert",
+            "Serve over HTTPS with the certificate in FILE and those that signed it, in PEM format. FILE may contain the key as well.",
+        ))
+        .arg(file("tls-key", "The file of the private key of --tls-cert, in PEM format").requires("tls-cert"))
         .args(flags::subcommand_flags(RUN_FLAGS))
+}
+
+/// An option whose value is a file.
+fn file(name: &'static str, help: &'static str) -> Arg {
+    let option = Arg::new(name).long(name).value_name("FILE").value_hint(clap::ValueHint::FilePath);
+    option.value_parser(value_parser!(PathBuf)).help(help)
 }
 
 /// Parses the arguments after `rbt serve`.
@@ -121,13 +108,12 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         return Err(Failure::new(message).help("`-f json` writes one line for each output, with the name of the script"));
     }
     let address = found.get_one::<String>("address").map_or(ADDRESS, String::as_str);
+    let path = |name| found.get_one::<PathBuf>(name).cloned();
     Ok(Command::Subcommand(Box::new(Serve {
         run: Box::new(run),
-        folder: found.get_one::<PathBuf>("folder").cloned().unwrap_or_default(),
+        folder: path("folder").unwrap_or_default(),
         address: crate::serve::address(address).map_err(|e| Failure::new(format!("rbt serve: {e}")))?,
-        token: found.get_one::<PathBuf>("token").cloned(),
-        identity: found
-            .get_one::<PathBuf>("tls-cert")
-            .map(|certificate| Identity { certificate: certificate.clone(), key: found.get_one::<PathBuf>("tls-key").cloned() }),
+        token: path("token"),
+        identity: path("tls-cert").map(|certificate| Identity { certificate, key: path("tls-key") }),
     })))
 }
