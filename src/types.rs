@@ -170,6 +170,26 @@ pub enum Type {
 }
 
 impl Type {
+    /// Does it contain a value that is decoded late and for which this is true?
+    pub fn contains_deferred(&self, is: &dyn Fn(&Deferred) -> bool) -> bool {
+        match self {
+            Type::Deferred(value) => is(value),
+            Type::Array(of, _) => of.contains_deferred(is),
+            Type::Tuple(elems) => elems.iter().any(|ty| ty.contains_deferred(is)),
+            Type::Record(record) => record.fields.iter().any(|field| field.ty.contains_deferred(is)),
+            Type::Void
+            | Type::Bool
+            | Type::Int(_)
+            | Type::Enum(_)
+            | Type::Str(_)
+            | Type::Buf(_)
+            | Type::Ptr(..)
+            | Type::Struct(_)
+            | Type::Agg(_)
+            | Type::Args => false,
+        }
+    }
+
     /// Is it a type that rbt can produce, of at most this many bytes? A type read from a file may be anything.
     pub fn is_valid(&self, max: u32) -> bool {
         let is_int = |int: &Int| [1, 2, 4, 8].contains(&int.bytes);

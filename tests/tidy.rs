@@ -14,7 +14,7 @@ const LAYERS: &[Layer] = &[
         peers: true,
         modules: &[
             "diag", "failure", "streams", "terminal", "progress", "protobuf", "types", "units", "value", "decode", "host", "input",
-            "settings", "state", "output", "timeline", "tls",
+            "settings", "state", "output", "timeline", "tls", "http",
         ],
     },
     Layer { name: "data below the tables", peers: true, modules: &["syntax::ast"] },
@@ -67,7 +67,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("fnv", &["src/cdecl/", "src/render/stack_keys.rs"]),
     ("gimli", &["src/system/binary/dwarf/", "src/system/binary/unwind/"]),
     ("globset", &["src/system/machine/glob.rs"]),
-    ("httparse", &["src/serve/http.rs", "src/otlp/client.rs"]),
+    ("httparse", &["src/serve/http.rs", "src/http/client.rs"]),
     ("iced_x86", &["src/system/binary/instructions/", "src/system/machine/arch/instructions/"]),
     ("inferno", &["src/render/flamegraph.rs"]),
     ("inkwell", &["src/emit/"]),

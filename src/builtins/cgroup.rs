@@ -14,6 +14,11 @@ const PATH: &str = "cgroup_path_t";
 /// The ID of a cgroup; the first parameter is the index of the part in [`PARTS`].
 const CONTAINER: &str = "container_t";
 
+/// Is this a part of a container?
+pub fn names_container(value: &Deferred) -> bool {
+    value.tag == CONTAINER
+}
+
 /// Parts of a container, as their builtins return them.
 const PARTS: &[fn(&Container) -> &str] = &[|c| c.shown(), |c| &c.id, |c| &c.pod, |c| &c.namespace];
 

@@ -39,6 +39,7 @@ mod user_side;
 
 use std::cell::RefCell;
 
+pub use cgroup::names_container;
 pub use stacks::contains_user_stack;
 pub use user_side::{AggregateSide, EventSide, UserSide, aggregate, user_side};
 

@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use crate::builtins;
 use crate::cli::Run;
 use crate::codegen::artifact::Artifact;
 use crate::diag;
@@ -24,7 +25,7 @@ use crate::serve;
 use crate::settings::{MapLayout, Mode, Overhead, Settings};
 use crate::state::{self, State};
 use crate::streams::to_stderr;
-use crate::system::machine::container;
+use crate::system::machine::{container, kubernetes};
 use crate::types::Type;
 use prefix_writer::PrefixWriter;
 use require::require_cgroup;
@@ -219,6 +220,9 @@ pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Chil
         script: launch.managed.as_ref().map(|managed| managed.name.clone()),
         ..RenderOptions::default()
     };
+    if launch.export.is_some() || artifact.manifest.types().any(|ty| ty.contains_deferred(&builtins::names_container)) {
+        kubernetes::start(run.warnings);
+    }
     let to_file = to.file.is_some();
     let mut renderer = to.open(&render)?;
     let file = renderer.take_file()?;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::failure::Failure;
+use crate::http;
 use crate::tls::{Identity, Trust};
 
 /// The value of `--otlp` that leaves the address to the environment.
@@ -42,17 +43,15 @@ pub struct Queue {
     pub delay: Duration,
     /// Maximum number of pending records.
     pub max_items: usize,
-    /// Maximum number of records in a request.
+    /// Maximum number of records in a request; at most `max_items`.
     pub batch: usize,
 }
 
 /// Where requests go, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// A name, or an address.
-    pub host: String,
-    /// The port.
-    pub port: u16,
+    /// The collector.
+    pub server: http::Endpoint,
     /// The path with its leading slash.
     pub path: String,
     /// Headers of each request.
@@ -61,8 +60,6 @@ pub struct Endpoint {
     pub timeout: Duration,
     /// Bodies are compressed.
     pub gzip: bool,
-    /// None: without TLS (`http`).
-    pub tls: Option<Trust>,
 }
 
 /// Looks up an environment variable; an empty one counts as unset.
@@ -128,7 +125,7 @@ fn endpoint(url: &str, signal: &str, path: &str, var: Variables) -> Result<Endpo
             return Err(bad(&name, &text, "headers, such as api-key=secret,other=value"));
         }
     }
-    if let Some(trust) = &mut endpoint.tls {
+    if let Some(trust) = &mut endpoint.server.tls {
         trust.authorities = of("CERTIFICATE").map(|(_, path)| path.into());
         trust.identity = match (of("CLIENT_CERTIFICATE"), of("CLIENT_KEY")) {
             (Some((_, certificate)), key) => {
@@ -170,7 +167,7 @@ fn parse(name: &str, url: &str) -> Result<Endpoint, Failure> {
         return Err(error());
     }
     let timeout = Duration::from_secs(10);
-    Ok(Endpoint { host: bare.into(), port, path, headers: Vec::new(), timeout, gzip: false, tls })
+    Ok(Endpoint { server: http::Endpoint { host: bare.into(), port, tls }, path, headers: Vec::new(), timeout, gzip: false })
 }
 
 fn bad(name: &str, value: &str, wanted: &str) -> Failure {
@@ -180,10 +177,11 @@ fn bad(name: &str, value: &str, wanted: &str) -> Failure {
 /// A queue, from the variables with this prefix. The defaults of the specification (5 s, 2048 and 512) are intended for records of
 /// applications.
 fn queue(prefix: &str, var: Variables) -> Result<Queue, Failure> {
+    let max_items = count(&format!("{prefix}_MAX_QUEUE_SIZE"), 65_536, var)?;
     Ok(Queue {
         delay: milliseconds(&format!("{prefix}_SCHEDULE_DELAY"), 1000, var)?,
-        max_items: count(&format!("{prefix}_MAX_QUEUE_SIZE"), 65_536, var)?,
-        batch: count(&format!("{prefix}_MAX_EXPORT_BATCH_SIZE"), 4096, var)?,
+        max_items,
+        batch: count(&format!("{prefix}_MAX_EXPORT_BATCH_SIZE"), 4096, var)?.min(max_items),
     })
 }
 
@@ -241,7 +239,8 @@ mod tests {
 
     #[test]
     fn environment_variables_apply() {
-        let of = |endpoint: Option<Endpoint>| endpoint.map(|e| format!("{}:{}{}", e.host, e.port, e.path)).unwrap_or_default();
+        let of =
+            |endpoint: Option<Endpoint>| endpoint.map(|e| format!("{}:{}{}", e.server.host, e.server.port, e.path)).unwrap_or_default();
         let plain = config("http://[::1]:1/a/", &[]).unwrap();
         assert_eq!((of(plain.metrics), of(plain.logs)), ("::1:1/a/v1/metrics".into(), "::1:1/a/v1/logs".into()));
         let vars = [
@@ -270,11 +269,11 @@ mod tests {
         for (endpoint, authorities) in [(secure.metrics, "other"), (secure.logs, "ca")] {
             let endpoint = endpoint.unwrap();
             assert_eq!(
-                (endpoint.port, endpoint.tls),
+                (endpoint.server.port, endpoint.server.tls),
                 (443, Some(Trust { authorities: Some(authorities.into()), identity: identity.clone() }))
             );
         }
-        assert_eq!(config("http://c", &vars).unwrap().logs.unwrap().tls, None);
+        assert_eq!(config("http://c", &vars).unwrap().logs.unwrap().server.tls, None);
     }
 
     #[test]

@@ -286,6 +286,18 @@ pub fn container_attributes(of: Option<&Container>) -> Vec<(&'static str, String
     all.into_iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| (name, value.clone())).collect()
 }
 
+/// The attributes of a record's or a span's origin.
+pub fn origin(to: &mut Message, field: u32, source: &Source) {
+    let mut text = |name: &str, value: &str| attribute(to, field, name, |to| to.bytes(1, value.as_bytes()));
+    text("rbt.probe", &source.probe);
+    text("thread.name", &source.comm);
+    for (name, value) in container_attributes(container::container_of_cgroup(source.cgroup).as_ref()) {
+        text(name, &value);
+    }
+    attribute(to, field, "process.pid", |to| to.uint(3, source.pid.into()));
+    attribute(to, field, "thread.id", |to| to.uint(3, source.tid.into()));
+}
+
 /// `LogRecord`; none for output that is not a record.
 pub fn log(output: &Output, source: Option<&Source>, now: u64) -> Option<Vec<u8>> {
     let mut to = Message::default();
@@ -350,13 +362,7 @@ pub fn log(output: &Output, source: Option<&Source>, now: u64) -> Option<Vec<u8>
     }
     text(&mut to, "rbt.kind", kind);
     if let Some(source) = source {
-        text(&mut to, "rbt.probe", &source.probe);
-        number(&mut to, "process.pid", source.pid.into());
-        number(&mut to, "thread.id", source.tid.into());
-        text(&mut to, "thread.name", &source.comm);
-        for (name, value) in container_attributes(container::container_of_cgroup(source.cgroup).as_ref()) {
-            text(&mut to, name, &value);
-        }
+        origin(&mut to, 6, source);
     }
     Some(to.into_bytes())
 }

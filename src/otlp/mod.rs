@@ -2,7 +2,7 @@
 //!
 //! - `config`: the address, and the environment
 //! - `messages`: from [`metrics`](crate::metrics) and [`Output`] to the messages of OTLP; `traces`: from spans
-//! - `client`: HTTP, with [`tls`](crate::tls) for `https`; `resolve` finds addresses
+//! - `client`: requests to a collector, by [`http`](crate::http)
 //! - `send`: a thread for each signal; `mailbox`: the queue and the events that these threads wait for
 //!
 //! Nothing here delays the run: a log record that finds no room in the queue is dropped and counted. Metrics have no
@@ -16,7 +16,6 @@ mod client;
 mod config;
 mod mailbox;
 mod messages;
-mod resolve;
 mod send;
 mod traces;
 
@@ -88,7 +87,7 @@ type Taker = Box<dyn Fn(Vec<u8>)>;
 impl Records {
     fn start(signal: &'static Signal, to: Endpoint, queue: Queue, heading: &Arc<Heading>, warn: bool) -> Result<Self, Failure> {
         let (mailbox, counts, timeout) = (Arc::new(Mailbox::default()), Arc::new(RecordCounts::default()), to.timeout);
-        let (batch, delay) = (queue.batch.min(queue.max_items), queue.delay);
+        let Queue { batch, delay, .. } = queue;
         let (client, heading) = (Client::new(to)?, heading.clone());
         let sender =
             RecordSender { what: signal.name, client, heading, mailbox: mailbox.clone(), counts: counts.clone(), batch, delay, warn };
@@ -103,7 +102,7 @@ impl Records {
     fn taker(&self) -> Taker {
         let (mailbox, counts, queue) = (self.sender.mailbox.clone(), self.counts.clone(), self.queue);
         Box::new(move |record| {
-            if !mailbox.push(record, queue.max_items, queue.batch.min(queue.max_items)) {
+            if !mailbox.push(record, queue.max_items, queue.batch) {
                 RecordCounts::add(&counts.overflowed, 1);
             }
         })
@@ -152,7 +151,7 @@ impl Export {
         }
         let mut traces = Traces::default();
         Some(Box::new(move |output, source| match (output, &spans, &logs) {
-            (Output::Span(span), Some(take), _) => traces.message(span).into_iter().for_each(take),
+            (Output::Span(span), Some(take), _) => traces.message(span, source).into_iter().for_each(take),
             (Output::Span(_), None, _) | (_, _, None) => {}
             (output, _, Some(take)) => messages::log(output, source, send::now()).into_iter().for_each(take),
         }))

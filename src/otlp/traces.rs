@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 
-use super::messages::{any, attribute};
+use super::messages::{any, attribute, origin};
+use crate::output::Source;
 use crate::protobuf::Message;
 use crate::render::TextFormatter;
 use crate::timeline::{Phase, Span, Track};
@@ -13,50 +14,55 @@ use crate::timeline::{Phase, Span, Track};
 /// `SPAN_KIND_INTERNAL`
 const INTERNAL: u64 = 1;
 
-/// Creates the messages, with the IDs of the open spans.
+/// Creates the messages, with the IDs and origins of the open spans.
 #[derive(Default)]
 pub struct Traces {
     random: RandomState,
     created: u64,
     /// By depth.
-    open: BTreeMap<Track, Vec<Option<Ids>>>,
+    open: BTreeMap<Track, Vec<Option<Begun>>>,
 }
 
-#[derive(Clone, Copy)]
-struct Ids {
+/// A span that has begun.
+#[derive(Clone)]
+struct Begun {
     trace: [u64; 2],
     span: u64,
     parent: Option<u64>,
+    /// What began it.
+    source: Source,
 }
 
 impl Traces {
     /// `Span`; none if it only begins.
-    pub fn message(&mut self, span: &Span) -> Option<Vec<u8>> {
+    pub fn message(&mut self, span: &Span, source: Option<&Source>) -> Option<Vec<u8>> {
         if span.phase == Phase::Begin {
-            let ids = self.create(&span.track, span.depth);
+            let begun = self.create(&span.track, span.depth, source);
             let open = self.open.entry(span.track.clone()).or_default();
-            open.resize(span.depth, None);
-            open.push(Some(ids));
+            open.resize_with(span.depth, || None);
+            open.push(Some(begun));
             return None;
         }
-        let ids = self.take(&span.track, span.depth);
+        let begun = self.take(&span.track, span.depth, source);
         let mut to = Message::default();
-        to.bytes(1, &ids.trace.map(u64::to_be_bytes).concat());
-        to.bytes(2, &ids.span.to_be_bytes());
-        if let Some(parent) = ids.parent {
+        to.bytes(1, &begun.trace.map(u64::to_be_bytes).concat());
+        to.bytes(2, &begun.span.to_be_bytes());
+        if let Some(parent) = begun.parent {
             to.bytes(4, &parent.to_be_bytes());
         }
         to.text(5, &span.name).uint(6, INTERNAL).fixed(7, time(span.start_ns)).fixed(8, time(span.end_ns));
         let formatter = TextFormatter::default();
         span.values.iter().for_each(|(name, value)| attribute(&mut to, ATTRIBUTES, name, |to| any(value, &formatter, to)));
-        match &span.track {
+        let of = match &span.track {
             Track::Thread(tid) | Track::BelowThread(tid, _) => {
-                attribute(&mut to, ATTRIBUTES, "thread.id", |to| to.uint(3, u64::from(*tid)));
-                attribute(&mut to, ATTRIBUTES, "thread.name", |to| to.text(1, &span.thread.comm));
-                attribute(&mut to, ATTRIBUTES, "process.pid", |to| to.uint(3, u64::from(span.thread.pid)));
+                let comm = String::from_utf8_lossy(&span.thread.comm).into_owned();
+                // A probe can begin a span of another thread, whose container it does not know.
+                let cgroup = if begun.source.tid == *tid { begun.source.cgroup } else { 0 };
+                Source { tid: *tid, pid: span.thread.pid, comm, cgroup, ..begun.source }
             }
-            Track::Named(_) | Track::Numbered(..) => {}
-        }
+            Track::Named(_) | Track::Numbered(..) => begun.source,
+        };
+        origin(&mut to, ATTRIBUTES, &of);
         if let Some(track) = span.track.name() {
             attribute(&mut to, ATTRIBUTES, "rbt.track", |to| to.text(1, &track));
         }
@@ -66,20 +72,21 @@ impl Traces {
         Some(to.into_bytes())
     }
 
-    fn create(&mut self, track: &Track, depth: usize) -> Ids {
-        let around = depth.checked_sub(1).and_then(|depth| *self.open.get(track)?.get(depth)?);
-        let trace = around.map_or_else(|| [self.id(), self.id()], |ids| ids.trace);
-        Ids { trace, span: self.id(), parent: around.map(|ids| ids.span) }
+    fn create(&mut self, track: &Track, depth: usize, source: Option<&Source>) -> Begun {
+        let around = depth.checked_sub(1).and_then(|depth| self.open.get(track)?.get(depth)?.as_ref());
+        let around = around.map(|around| (around.trace, around.span));
+        let trace = around.map_or_else(|| [self.id(), self.id()], |(trace, _)| trace);
+        Begun { trace, span: self.id(), parent: around.map(|(_, span)| span), source: source.cloned().unwrap_or_default() }
     }
 
-    /// The IDs of a span that has ended.
-    fn take(&mut self, track: &Track, depth: usize) -> Ids {
-        let ids = self.open.get_mut(track).and_then(|open| open.get_mut(depth)?.take());
-        let ids = ids.unwrap_or_else(|| self.create(track, depth));
+    /// The IDs and the origin of a span that has ended.
+    fn take(&mut self, track: &Track, depth: usize, source: Option<&Source>) -> Begun {
+        let begun = self.open.get_mut(track).and_then(|open| open.get_mut(depth)?.take());
+        let begun = begun.unwrap_or_else(|| self.create(track, depth, source));
         if self.open.get(track).is_some_and(|open| open.iter().all(Option::is_none)) {
             self.open.remove(track);
         }
-        ids
+        begun
     }
 
     /// A random number other than 0, which is not a valid ID.

@@ -33,14 +33,13 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::time::{ClockId, DynamicClockId};
 
 use crate::builtins;
-use crate::codegen::artifact::{Artifact, EventArg, Manifest};
+use crate::codegen::artifact::{Artifact, Manifest};
 use crate::diag::plain;
 use crate::output::{FinalResults, Output, ProblemKind};
 use crate::probes::{Attach, Env};
 use crate::settings::{CacheUserSymbols, Invocation, Mechanism, MissingProbes, Overhead, Settings};
 use crate::state::State;
 use crate::system::TargetInfo;
-use crate::types::{Deferred, Type};
 
 mod attach;
 mod background_detach;
@@ -303,7 +302,7 @@ pub fn load<'a>(artifact: &'a Artifact, env: &Env<'a>, mut options: Options) -> 
     let keep = settings.cache_user_symbols != Some(CacheUserSymbols::None);
     let wanted = symbolize::Options { demangle: settings.cpp_demangle, lines: settings.show_debug_info, cache_results: keep };
     let symbols = Symbols::new(wanted).debug_dirs(&settings.debug_dirs);
-    let watched = prints_any(manifest, &builtins::is_user_code);
+    let watched = manifest.types().any(|ty| ty.contains_deferred(&builtins::is_user_code));
     if let Some(pid) = settings.pid.or((child > 0).then_some(child)).filter(|_| watched) {
         symbols.watch(pid);
     }
@@ -479,58 +478,6 @@ fn pidfd(pid: u32) -> anyhow::Result<OwnedFd> {
         Errno::INVAL => anyhow::anyhow!("that is a thread, not a process"),
         why => why.into(),
     })
-}
-
-/// Does the script print a value of one of these types, or one that contains such a value?
-fn prints_any(manifest: &Manifest, these: &dyn Fn(&Deferred) -> bool) -> bool {
-    fn contains_any(ty: &Type, these: &dyn Fn(&Deferred) -> bool) -> bool {
-        match ty {
-            Type::Deferred(tagged) => these(tagged),
-            Type::Array(of, _) => contains_any(of, these),
-            Type::Tuple(elems) => elems.iter().any(|ty| contains_any(ty, these)),
-            Type::Record(record) => record.fields.iter().any(|f| contains_any(&f.ty, these)),
-            Type::Void
-            | Type::Bool
-            | Type::Int(_)
-            | Type::Enum(_)
-            | Type::Str(_)
-            | Type::Buf(_)
-            | Type::Ptr(..)
-            | Type::Struct(_)
-            | Type::Agg(_)
-            | Type::Args => false,
-        }
-    }
-    let sent = manifest.events.iter().flat_map(|e| &e.args).any(|arg| match arg {
-        EventArg::Field { ty, .. } | EventArg::Var { ty, .. } => contains_any(ty, these),
-        EventArg::Int(_)
-        | EventArg::Text(_)
-        | EventArg::Word(_)
-        | EventArg::Map(_)
-        | EventArg::TakenMap { .. }
-        | EventArg::Element { .. } => false,
-    });
-    sent || manifest.maps.iter().any(|m| contains_any(&m.value, these) || m.key.as_ref().is_some_and(|ty| contains_any(ty, these)))
-}
-
-/// Does it contain values that are decoded late, such as symbols and stacks?
-fn tagged(ty: &Type) -> bool {
-    match ty {
-        Type::Deferred(_) => true,
-        Type::Array(of, _) => tagged(of),
-        Type::Tuple(elems) => elems.iter().any(tagged),
-        Type::Record(record) => record.fields.iter().any(|f| tagged(&f.ty)),
-        Type::Void
-        | Type::Bool
-        | Type::Int(_)
-        | Type::Enum(_)
-        | Type::Str(_)
-        | Type::Buf(_)
-        | Type::Ptr(..)
-        | Type::Struct(_)
-        | Type::Agg(_)
-        | Type::Args => false,
-    }
 }
 
 /// The number of the descriptor, or -1 for none, which poll(2) skips.

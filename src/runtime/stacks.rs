@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::load::{Loaded, MapFd};
+use super::maps;
 use super::poll::MAX_WAIT;
 use super::shared::Shared;
-use super::{maps, tagged};
 use crate::codegen::artifact::Manifest;
+use crate::types::Type;
 
 /// Number of stacks in memory before unused ones are discarded.
 const MAX_STACKS: usize = 1 << 16;
@@ -44,7 +45,8 @@ impl Stacks {
     /// `shared`: other runs use the same tables, so nothing is removed from them.
     pub fn new(loaded: &Loaded, manifest: &Manifest, shared: bool) -> Self {
         let of_map = |(i, map): (usize, &crate::codegen::artifact::Map)| {
-            let holds = tagged(&map.value) || map.key.as_ref().is_some_and(tagged);
+            let deferred = |ty: &Type| ty.contains_deferred(&|_| true);
+            let holds = deferred(&map.value) || map.key.as_ref().is_some_and(deferred);
             let both = [loaded.maps.get(i).copied(), loaded.second_copies.get(i).copied().flatten()];
             if holds { both } else { [None, None] }
         };

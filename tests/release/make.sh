@@ -115,7 +115,7 @@ tree() {
     gzip -9nc CHANGELOG.md >"$to/share/doc/rbt/changelog.gz"
     gzip -9nc "$work/THIRD-PARTY" >"$to/share/doc/rbt/THIRD-PARTY.gz"
     mkdir -p "$to/share/doc/rbt/examples"
-    cp tests/release/rbt.service tests/release/kubernetes.yaml tests/release/podmonitor.yaml "$to/share/doc/rbt/examples"
+    cp tests/release/rbt.service tests/release/kubernetes.yaml tests/release/kubernetes-api.yaml tests/release/podmonitor.yaml "$to/share/doc/rbt/examples"
     printf 'License: %s\n\nThe texts are in LICENSE-APACHE and LICENSE-MIT. THIRD-PARTY.gz has those of the libraries in the binary.\n' \
         "$license" >"$to/share/doc/rbt/copyright"
     find "$work/tree" -type d -exec chmod 755 {} + -o -type f ! -path "*/bin/*" -exec chmod 644 {} +

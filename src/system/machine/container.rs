@@ -1,14 +1,16 @@
 //! Containers: their cgroups, their IDs in the paths of cgroups, and their names in the files that container runtimes and the kubelet keep
-//! on the machine. No daemon is asked.
+//! on the machine. Names in Kubernetes that no file contains come from its API, if rbt may use it (`kubernetes`).
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::cgroup::{self, Cgroup, MAX_KNOWN, NOT_MOUNTED, folders_in, path_of};
+use super::kubernetes;
 use crate::input;
 use crate::system::Missing;
 
@@ -76,33 +78,47 @@ impl Container {
         if self.name.is_empty() { self.id.get(..SHORT_ID).unwrap_or(&self.id) } else { &self.name }
     }
 
+    /// Is this its name; in Kubernetes also `POD`, `POD/CONTAINER` or `NAMESPACE/POD/CONTAINER`?
+    fn is_named(&self, name: &str) -> bool {
+        let long = format!("{}/{}", self.pod, self.name);
+        !name.is_empty() && (self.name == name || self.pod == name || long == name || format!("{}/{long}", self.namespace) == name)
+    }
+
     /// Is everything known that a name can be expected for? Files may appear after the container has started.
     pub fn is_complete(&self, path: &str) -> bool {
         !self.name.is_empty() && (!self.pod.is_empty() || !path.contains("kubepods"))
     }
 }
 
+/// How long an incomplete answer is used before it is looked up again.
+const REFRESH: Duration = Duration::from_secs(1);
+
 /// The container of the cgroup with this ID. One whose names are complete is known after it is gone.
 pub fn container_of_cgroup(id: u64) -> Option<Container> {
-    static KNOWN: Mutex<BTreeMap<u64, Option<Container>>> = Mutex::new(BTreeMap::new());
+    /// The answer, and when to look again; none for a complete one.
+    type Known = (Option<Container>, Option<Instant>);
+    static KNOWN: Mutex<BTreeMap<u64, Known>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(found) = known.get(&id) {
-        return found.clone();
-    }
-    let path = path_of(id)?;
+    let before = match known.get(&id) {
+        Some((found, until)) if until.is_none_or(|until| Instant::now() < until) => return found.clone(),
+        Some((found, _)) => found.clone(),
+        None => None,
+    };
+    let Some(path) = path_of(id) else { return before };
     let found = container_of_path(&path);
-    if found.as_ref().is_none_or(|container| container.is_complete(&path)) {
-        if known.len() > MAX_KNOWN {
-            known.clear();
-        }
-        known.insert(id, found.clone());
+    if known.len() > MAX_KNOWN {
+        known.clear();
     }
+    let is_final = found.as_ref().is_none_or(|container| container.is_complete(&path));
+    known.insert(id, (found.clone(), (!is_final).then(|| Instant::now() + REFRESH)));
     found
 }
 
-/// The container of a cgroup or of one above it; the innermost one that a file describes.
+/// The container of a cgroup or of one above it; the innermost one that a file describes, or else the Kubernetes API.
 pub fn container_of_path(path: &str) -> Option<Container> {
-    container_of_path_at(path, &roots())
+    let found = container_of_path_at(path, &roots())?;
+    let asked = if found.is_complete(path) { None } else { kubernetes::container(&found.id) };
+    Some(asked.unwrap_or(found))
 }
 
 fn container_of_path_at(path: &str, roots: &[PathBuf]) -> Option<Container> {
@@ -130,7 +146,10 @@ pub fn find(name: &str) -> Result<Cgroup, Missing> {
     let Some(mount) = cgroup::mount() else {
         return Err(Missing { what: format!("container `{name}` cannot be found"), help: Some(NOT_MOUNTED.into()) });
     };
-    let known = ids_of(name);
+    let mut known = ids_of(name);
+    if known.is_empty() {
+        known = kubernetes::containers().into_iter().filter(|container| container.is_named(name)).map(|container| container.id).collect();
+    }
     let mut found = Vec::new();
     for requested in known.iter().map(String::as_str).chain(known.is_empty().then_some(name)) {
         search(&mount, requested, DEPTH, &mut found);
@@ -143,7 +162,7 @@ pub fn find(name: &str) -> Result<Cgroup, Missing> {
                 None => format!("there is no running container `{name}`"),
             },
             help: Some(format!(
-                "give its ID (rbt knows the names that docker, podman and Kubernetes keep in files), or the cgroup itself, a path below {}: \
+                "give its ID (rbt knows the names that docker, podman and Kubernetes keep in files, and those of the Kubernetes API if NODE_NAME and a token are there), or the cgroup itself, a path below {}: \
                  --cgroup PATH; /proc/PID/cgroup tells a process's",
                 mount.display()
             )),
@@ -293,8 +312,7 @@ fn pod(uid: &str, root: &Path) -> Option<(String, String)> {
     })
 }
 
-/// The IDs of the containers with this name, running or not; in Kubernetes also `POD`, `POD/CONTAINER` and
-/// `NAMESPACE/POD/CONTAINER`. Different users can have containers with the same name.
+/// The IDs of the containers with this name, running or not. Different users can have containers with the same name.
 fn ids_of(name: &str) -> Vec<String> {
     let mut ids: Vec<String> = roots().iter().flat_map(|root| ids_at(name, root)).collect();
     ids.sort();
@@ -309,11 +327,8 @@ fn ids_at(name: &str, root: &Path) -> Vec<String> {
         let folders = folders_in(&root.join(bundle.0));
         folders.iter().filter_map(|folder| bundle_of(folder.file_name()?.to_str()?, root, bundle)).collect::<Vec<_>>()
     }));
-    let is_named = |c: &Container| {
-        let long = format!("{}/{}", c.pod, c.name);
-        !name.is_empty() && (c.name == name || c.pod == name || long == name || format!("{}/{long}", c.namespace) == name)
-    };
-    let all: BTreeMap<String, Container> = plain.chain(kubernetes).filter(is_named).map(|c| (c.id.clone(), c)).collect();
+    let all: BTreeMap<String, Container> =
+        plain.chain(kubernetes).filter(|container| container.is_named(name)).map(|c| (c.id.clone(), c)).collect();
     all.into_keys().collect()
 }
 
