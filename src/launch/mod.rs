@@ -220,8 +220,12 @@ pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Chil
         script: launch.managed.as_ref().map(|managed| managed.name.clone()),
         ..RenderOptions::default()
     };
-    if launch.export.is_some() || artifact.manifest.types().any(|ty| ty.contains_deferred(&builtins::names_container)) {
+    let shows_names = artifact.manifest.types().any(|ty| ty.contains_deferred(&builtins::names_container));
+    if launch.export.is_some() || shows_names {
         kubernetes::start(run.warnings);
+    }
+    if let Some(why) = container::hidden_names().filter(|_| shows_names && run.warnings) {
+        to_stderr(&format!("warning: {why}\n"));
     }
     let to_file = to.file.is_some();
     let mut renderer = to.open(&render)?;

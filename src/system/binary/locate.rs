@@ -66,7 +66,9 @@ fn within(name: &str, pid: Option<u32>, root: &Root) -> Result<Vec<BinaryFile>, 
     if name.contains('/') {
         let found = root.find(Path::new(name)).ok_or_else(|| match root.prefix.as_os_str().is_empty() && Path::new(name).exists() {
             true => missing(format!("{name} is not a regular file"), "name a program or a shared library"),
-            false => missing(format!("{name} does not exist{}", root.describe()), "check the path"),
+            false => {
+                unreadable(name, root).unwrap_or_else(|| missing(format!("{name} does not exist{}", root.describe()), "check the path"))
+            }
         })?;
         return elf(found).map(|path| vec![root.named(path, Path::new(name))]);
     }
@@ -78,10 +80,22 @@ fn within(name: &str, pid: Option<u32>, root: &Root) -> Result<Vec<BinaryFile>, 
     if let Some(file) = found.or_else(here) {
         return Ok(vec![BinaryFile { path: elf(file.path)?, ..file }]);
     }
+    if let Some(denied) = unreadable("/", root) {
+        return Err(denied);
+    }
     Err(missing(
         format!("{name} is neither a command on PATH, nor a library known to ld.so, nor a file here{}", root.describe()),
         "give the binary's full path",
     ))
+}
+
+/// The error for a path that this process may not follow; `None` if the path can be followed, or leads nowhere.
+fn unreadable(name: &str, root: &Root) -> Option<Missing> {
+    let path = PathBuf::from(root.outside(name));
+    fs::metadata(&path).err().filter(|why| why.kind() == ErrorKind::PermissionDenied)?;
+    let capability = if path.starts_with("/proc") { "CAP_SYS_PTRACE" } else { "CAP_DAC_READ_SEARCH" };
+    let help = if rights::holds(capability) { "check its permissions".into() } else { rights::lacking(capability) };
+    Some(missing(format!("cannot read {name}{}: permission denied", root.describe()), help))
 }
 
 /// The error for a process of another user (proc(5), ptrace(2): PTRACE_MODE_READ).

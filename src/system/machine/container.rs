@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::cgroup::{self, Cgroup, MAX_KNOWN, NOT_MOUNTED, folders_in, path_of};
-use super::kubernetes;
+use super::{kubernetes, rights};
 use crate::input;
 use crate::system::Missing;
 
@@ -112,6 +113,13 @@ pub fn container_of_cgroup(id: u64) -> Option<Container> {
     let is_final = found.as_ref().is_none_or(|container| container.is_complete(&path));
     known.insert(id, (found.clone(), (!is_final).then(|| Instant::now() + REFRESH)));
     found
+}
+
+/// If the files of the machine cannot be read, the reason and the remedy.
+pub fn hidden_names() -> Option<String> {
+    let denied = |(root, _): &(&str, &str)| fs::metadata(root).is_err_and(|why| why.kind() == ErrorKind::PermissionDenied);
+    let hidden = ROOTS.iter().any(denied) && !rights::holds("CAP_SYS_PTRACE");
+    hidden.then(|| format!("names of containers may be missing; {}", rights::lacking("CAP_SYS_PTRACE")))
 }
 
 /// The container of a cgroup or of one above it; the innermost one that a file describes, or else the Kubernetes API.

@@ -29,6 +29,12 @@ pub fn effective() -> u64 {
     rustix::thread::capabilities(None).map_or(0, |sets| sets.effective.bits())
 }
 
+/// Is this capability effective?
+pub fn holds(capability: &str) -> bool {
+    let held = effective();
+    CAPABILITIES.iter().any(|c| c.name == capability && held >> c.bit & 1 == 1)
+}
+
 /// The command that grants capabilities to rbt: those that it already has, and the missing ones.
 pub fn setcap_command(missing: &[&str]) -> String {
     let held = effective();
