@@ -10,6 +10,11 @@ const LENGTH: u32 = 2;
 pub struct Message(Vec<u8>);
 
 impl Message {
+    /// An empty message with space for this number of bytes.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self(Vec::with_capacity(bytes))
+    }
+
     fn varint(&mut self, mut n: u64) {
         while n >= 0x80 {
             self.0.push(n as u8 | 0x80);
@@ -59,11 +64,23 @@ impl Message {
         self.bytes(field, String::from_utf8_lossy(text).as_bytes())
     }
 
-    /// A message.
+    /// A message, which is written in place: `fill` appends its fields.
     pub fn message(&mut self, field: u32, fill: impl FnOnce(&mut Self)) -> &mut Self {
-        let mut inner = Self::default();
-        fill(&mut inner);
-        self.bytes(field, &inner.0)
+        self.key(field, LENGTH);
+        // most messages are so short that their length takes one byte
+        let place = self.0.len();
+        self.0.push(0);
+        fill(self);
+        let length = self.0.len() - place - 1;
+        match self.0.get_mut(place) {
+            Some(byte) if length < 0x80 => *byte = length as u8,
+            Some(_) | None => {
+                let mut prefix = Self::default();
+                prefix.varint(length as u64);
+                self.0.splice(place..=place, prefix.0);
+            }
+        }
+        self
     }
 
     /// `repeated uint64` and `repeated int64`, packed.
@@ -154,6 +171,26 @@ mod tests {
         let mut m = Message::default();
         m.int(16, -2).text(1, b"\xff");
         assert_eq!(m.written(), b"\x80\x01\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01\x0a\x03\xef\xbf\xbd");
+    }
+
+    #[test]
+    fn lengths_of_nested_messages_are_exact() {
+        for length in [0, 1, 124, 125, 126, 127, 128, 300, 20_000] {
+            let text = vec![b'x'; length];
+            let mut message = Message::default();
+            message.message(1, |outer| {
+                outer.message(2, |inner| {
+                    inner.bytes(3, &text).uint(4, 1);
+                });
+                outer.uint(5, 2);
+            });
+            let bytes = message.uint(6, 3).written().to_vec();
+            let all: Vec<_> = fields(&bytes).collect();
+            let [(1, Field::Data(outer)), (6, Field::Number(3))] = all[..] else { panic!("{all:?}") };
+            let outer: Vec<_> = fields(outer).collect();
+            let [(2, Field::Data(inner)), (5, Field::Number(2))] = outer[..] else { panic!("{outer:?}") };
+            assert_eq!(fields(inner).collect::<Vec<_>>(), [(3, Field::Data(&text)), (4, Field::Number(1))]);
+        }
     }
 
     #[test]

@@ -169,8 +169,11 @@ impl Metrics {
             known.retain(|values| there.contains(values));
         }
         for (values, point) in found {
-            if known.contains(&values) || known.len() < self.max_series {
-                known.insert(values.clone());
+            let is_known = known.contains(&values);
+            if is_known || known.len() < self.max_series {
+                if !is_known {
+                    known.insert(values.clone());
+                }
                 series.push(Series { values, other: false, point });
             } else {
                 folded += 1;

@@ -13,6 +13,11 @@ use crate::value::Value;
 /// The size of the data points in a request, in bytes, at which another request is started; collectors accept 20 MiB.
 const REQUEST: usize = 2 << 20;
 
+/// The size of the key and the length of a field, in bytes, and of those around it: an estimate.
+const LENGTHS: usize = 16;
+/// The size of a log record or a span, in bytes, for which memory is reserved.
+pub const RECORD: usize = 256;
+
 const CUMULATIVE: u64 = 2;
 const DELTA: u64 = 1;
 
@@ -61,27 +66,34 @@ impl Heading {
         Self { resource: of.into_bytes(), scope: by.into_bytes() }
     }
 
-    /// `ResourceMetrics`, `ResourceLogs` or `ResourceSpans`, which differ in their items.
-    fn request(&self, items: &[u8]) -> Vec<u8> {
-        let mut scope = Message::default();
-        scope.bytes(1, &self.scope);
-        let mut scope = scope.into_bytes();
-        scope.extend_from_slice(items);
-        let mut request = Message::default();
+    /// `ResourceMetrics`, `ResourceLogs` or `ResourceSpans`, which differ in their items, with about this many bytes of them.
+    fn request(&self, size: usize, items: impl FnOnce(&mut Message)) -> Vec<u8> {
+        let mut request = Message::with_capacity(size + self.resource.len() + self.scope.len() + LENGTHS);
         request.message(1, |m| {
             m.bytes(1, &self.resource);
-            m.bytes(2, &scope);
+            m.message(2, |m| {
+                m.bytes(1, &self.scope);
+                items(m);
+            });
         });
         request.into_bytes()
     }
 
+    /// A request with these items.
+    fn complete(&self, items: &Message) -> Vec<u8> {
+        self.request(items.written().len(), |to| {
+            to.append(items.written());
+        })
+    }
+
     /// `ExportLogsServiceRequest` or `ExportTraceServiceRequest`
-    pub fn records<'a>(&self, records: impl Iterator<Item = &'a Vec<u8>>) -> Vec<u8> {
-        let mut items = Message::default();
-        for record in records {
-            items.bytes(2, record);
-        }
-        self.request(&items.into_bytes())
+    pub fn records(&self, records: &[Vec<u8>]) -> Vec<u8> {
+        let size = records.iter().map(|record| record.len() + LENGTHS).sum();
+        self.request(size, |to| {
+            for record in records {
+                to.bytes(2, record);
+            }
+        })
     }
 
     /// Requests for all series; if `known` is given, for the differences since then.
@@ -108,14 +120,14 @@ impl Heading {
                     size += room;
                 }
                 if size > REQUEST {
-                    let body = self.request(&std::mem::take(&mut items).into_bytes());
+                    let body = self.complete(&std::mem::take(&mut items));
                     requests.push(Request { body, sent: std::mem::take(&mut sent) });
                     size = 0;
                 }
             }
         }
         if size > 0 {
-            requests.push(Request { body: self.request(&items.into_bytes()), sent });
+            requests.push(Request { body: self.complete(&items), sent });
         }
         requests
     }
@@ -300,7 +312,7 @@ pub fn origin(to: &mut Message, field: u32, source: &Source) {
 
 /// `LogRecord`; none for output that is not a record.
 pub fn log(output: &Output, source: Option<&Source>, now: u64) -> Option<Vec<u8>> {
-    let mut to = Message::default();
+    let mut to = Message::with_capacity(RECORD);
     let ((severity, word), kind) = match output {
         Output::Text { kind, .. } => (INFO, *kind),
         Output::Value(_) => (INFO, "value"),

@@ -141,7 +141,7 @@ impl RecordSender {
                 }
                 continue;
             }
-            let body = heading.records(records.iter());
+            let body = heading.records(&records);
             let n = records.len() as u64;
             drop(records);
             loop {

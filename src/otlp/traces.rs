@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 
-use super::messages::{any, attribute, origin};
+use super::messages::{RECORD, any, attribute, origin};
 use crate::output::Source;
 use crate::protobuf::Message;
 use crate::render::TextFormatter;
@@ -44,7 +44,7 @@ impl Traces {
             return None;
         }
         let begun = self.take(&span.track, span.depth, source);
-        let mut to = Message::default();
+        let mut to = Message::with_capacity(RECORD);
         to.bytes(1, &begun.trace.map(u64::to_be_bytes).concat());
         to.bytes(2, &begun.span.to_be_bytes());
         if let Some(parent) = begun.parent {

@@ -19,10 +19,18 @@ pub(super) struct ClearedTotals {
 
 #[derive(Default)]
 struct Sums {
-    /// By key; none if the map was not cleared since the key was seen.
-    entries: BTreeMap<String, Option<Entry>>,
+    entries: BTreeMap<String, Kept>,
     /// The sum for all other keys.
     other: Option<AggregateState>,
+}
+
+/// A key that is kept individually.
+#[derive(Default)]
+struct Kept {
+    /// None if the map was not cleared since the key was seen.
+    total: Option<Entry>,
+    /// Its value with the current contents, within [`ClearedTotals::add_to`].
+    now: Option<Entry>,
 }
 
 impl ClearedTotals {
@@ -36,7 +44,7 @@ impl ClearedTotals {
         let sums = self.maps.entry(map).or_default();
         for entry in contents.entries {
             match sums.find(&entry, self.max_keys) {
-                Some(own) => *own = Some(sum(agg, own.take(), entry)),
+                Some(kept) => kept.total = Some(sum(agg, kept.total.take(), entry)),
                 None => sums.other = added(agg, sums.other.take(), entry.counted),
             }
         }
@@ -49,25 +57,20 @@ impl ClearedTotals {
         let Some(agg) = adds(value) else { return };
         let sums = self.maps.entry(map).or_default();
         let (mut other, mut keys) = (sums.other.clone(), 0);
-        let mut seen: BTreeMap<String, Entry> = BTreeMap::new();
         for entry in std::mem::take(entries) {
-            if let Some(entry_sum) = sums.find(&entry, self.max_keys) {
-                let entry_sum = sum(agg, entry_sum.clone(), entry);
-                seen.insert(id(&entry_sum), entry_sum);
-            } else {
-                (other, keys) = (added(agg, other, entry.counted), keys + 1);
+            match sums.find(&entry, self.max_keys) {
+                Some(kept) => kept.now = Some(sum(agg, kept.total.clone(), entry)),
+                None => (other, keys) = (added(agg, other, entry.counted), keys + 1),
             }
         }
-        let absent = sums.entries.iter().filter(|(id, _)| !seen.contains_key(*id)).filter_map(|(_, entry_sum)| entry_sum.clone());
-        *entries = absent.collect();
-        entries.extend(seen.into_values());
+        *entries = sums.entries.values_mut().filter_map(|kept| kept.now.take().or_else(|| kept.total.clone())).collect();
         contents.other = other.map(|counted| OtherKeys { counted, keys });
     }
 }
 
 impl Sums {
     /// The entry of a key that is kept individually.
-    fn find(&mut self, entry: &Entry, max_keys: usize) -> Option<&mut Option<Entry>> {
+    fn find(&mut self, entry: &Entry, max_keys: usize) -> Option<&mut Kept> {
         let (id, has_room) = (id(entry), self.entries.len() < max_keys);
         if has_room { Some(self.entries.entry(id).or_default()) } else { self.entries.get_mut(&id) }
     }
