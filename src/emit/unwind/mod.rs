@@ -176,21 +176,13 @@ impl<'c> Builder<'_, 'c> {
                     e.unwind_step(limit, state, &target)
                 })
             });
-            // one less is called without Python
+            e.drop_what_is_not_code(limit, state, slot);
             if interpreted {
-                e.global(&format!("unwind_drop_{limit}"), &[slot], |e, numbers| {
-                    let state = e.walk_memory_of(limit, numbers);
-                    e.drop_what_is_not_code(limit, state);
-                    e.int(0)
-                });
                 e.put_python_frames(limit, state, slot, &target);
             }
-            let name = format!("unwind_end_{limit}{}{}", if limit_given { "" } else { "_all" }, if interpreted { "" } else { "_native" });
+            let name = format!("unwind_end_{limit}{}", if limit_given { "" } else { "_all" });
             e.global(&name, &[slot], |e, numbers| {
                 let state = e.walk_memory_of(limit, numbers);
-                if !interpreted {
-                    e.drop_what_is_not_code(limit, state);
-                }
                 e.end_unwinding(limit, state, limit_given);
                 e.int(0)
             });
@@ -455,28 +447,36 @@ impl<'c> Builder<'_, 'c> {
     /// Drops the last frames if their addresses are not in code: they are not return addresses, as after a function in
     /// assembly that changes to another stack. Such frames remain if others in code follow, because a just-in-time
     /// compiler may make its code writable, and not executable, while it is on the stack.
-    fn drop_what_is_not_code(&mut self, limit: u32, state: PointerValue<'c>) {
+    fn drop_what_is_not_code(&mut self, limit: u32, state: PointerValue<'c>, slot: IntValue<'c>) {
         let (end, count) = (self.load(state, NOT_CODE_END, U64), self.load(state, COUNT, U64));
         let last = self.and(self.cmp(Cmp::Ne, end, self.int(0)), self.cmp(Cmp::Eq, end, count));
         self.if_(last, |e| {
-            let reason = e.int(CUT_NOT_CODE);
-            e.store(state, REASON, 8, reason);
-            let slot = e.load(state, STATE_SLOT, U64);
-            e.bounded_loop(&format!("unwind_drop_turn_{limit}"), u64::from(limit), &[slot], |e, _, slot| {
-                e.global(&format!("unwind_drop_one_{limit}"), slot, |e, numbers| {
-                    let state = e.walk_memory_of(limit, numbers);
-                    let count = e.load(state, COUNT, U64);
-                    let done = e.cmp(Cmp::Ule, count, e.load(state, NOT_CODE_FIRST, U64));
-                    e.if_(done, |e| e.leave());
-                    let last = e.sub(count, e.int(1));
-                    e.store(state, COUNT, 8, last);
-                    let index = e.at_most(last, u64::from(limit) - 1);
-                    let (ptr, zero) = (e.offset_by(state, e.mul(index, e.int(8))), e.int(0));
-                    e.store(ptr, SIZE, 8, zero);
-                    e.int(0)
-                })
+            e.global(&format!("unwind_drop_{limit}"), &[slot], |e, numbers| {
+                let state = e.walk_memory_of(limit, numbers);
+                let reason = e.int(CUT_NOT_CODE);
+                e.store(state, REASON, 8, reason);
+                e.bounded_loop(&format!("unwind_drop_turn_{limit}"), u64::from(limit), &[slot_of(numbers)], |e, _, slot| {
+                    e.global(&format!("unwind_drop_one_{limit}"), slot, |e, numbers| {
+                        let state = e.walk_memory_of(limit, numbers);
+                        e.drop_last_frame(limit, state)
+                    })
+                });
+                e.int(0)
             });
         });
+    }
+
+    /// Drops the last frame; 1 if it is in code.
+    fn drop_last_frame(&mut self, limit: u32, state: PointerValue<'c>) -> IntValue<'c> {
+        let count = self.load(state, COUNT, U64);
+        let done = self.cmp(Cmp::Ule, count, self.load(state, NOT_CODE_FIRST, U64));
+        self.if_(done, |e| e.leave());
+        let last = self.sub(count, self.int(1));
+        self.store(state, COUNT, 8, last);
+        let index = self.at_most(last, u64::from(limit) - 1);
+        let (ptr, zero) = (self.offset_by(state, self.mul(index, self.int(8))), self.int(0));
+        self.store(ptr, SIZE, 8, zero);
+        self.int(0)
     }
 
     /// The cached value for the current address space, or else the result of `find`, which is then cached unless it is
