@@ -144,11 +144,13 @@ impl<'a, 'c> Builder<'a, 'c> {
             SubprogramKind::Static => self.describe_function(function, name, true, &[]),
             SubprogramKind::Global => {
                 self.never_inline(function);
+                self.mark_as_subroutine(function);
                 let types = vec![self.debug.long(); numbers.len()];
                 self.describe_function(function, name, false, &types)
             }
             SubprogramKind::GlobalWithMemory(types) => {
                 self.never_inline(function);
+                self.mark_as_subroutine(function);
                 self.describe_function(function, name, false, &types)
             }
             SubprogramKind::GlobalWithContext(context) => {

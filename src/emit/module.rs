@@ -226,6 +226,11 @@ impl<'c> CodegenCx<'c> {
         self.attribute(function, "noinline");
     }
 
+    /// Selects the passes that suffice for code of rbt itself: see `passes.cpp`.
+    pub(super) fn mark_as_subroutine(&self, function: FunctionValue<'c>) {
+        function.add_attribute(AttributeLoc::Function, self.llcx.create_string_attribute("rbt-subroutine", ""));
+    }
+
     fn attribute(&self, function: FunctionValue<'c>, name: &str) {
         let kind = Attribute::get_named_enum_kind_id(name);
         function.add_attribute(AttributeLoc::Function, self.llcx.create_enum_attribute(kind, 0));
