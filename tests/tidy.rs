@@ -89,7 +89,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("rustc_demangle", &["src/system/binary/demangle.rs"]),
     ("serde", &[]),
     ("serde_json", &[]),
-    ("postcard", &["src/frontend/compiled.rs"]),
+    ("postcard", &["src/frontend/compiled.rs", "src/runtime/known_names.rs"]),
     ("sha2", &["src/driver/start.rs", "src/bundle.rs"]),
     ("shlex", &[]),
     ("similar", &["src/driver/fmt.rs"]),

@@ -5,12 +5,9 @@
 //! the answers. Code generation makes the same queries as long as it gets the same answers, so equal answers mean the same
 //! code.
 
-use std::os::unix::fs::MetadataExt;
-
 use serde::{Deserialize, Serialize};
 
 use super::Frontend;
-use crate::VERSION;
 use crate::codegen::artifact::Artifact;
 use crate::codegen::{self, Compiled, Limit, Unwinding};
 use crate::diag::Source;
@@ -18,7 +15,7 @@ use crate::emit::{Dumps, EmitError};
 use crate::probes::Env;
 use crate::sema::hir;
 use crate::system::TargetInfo;
-use crate::system::cache::{CacheFile, Kind};
+use crate::system::cache::{CacheFile, Kind, rbt_itself};
 use crate::system::portability::questions::{Record, Recorder, digest};
 
 const KIND: Kind = Kind { form: "rbt-compiled-2", prefix: "compiled-", max_bytes: 8 << 20, max_files: 512 };
@@ -95,10 +92,7 @@ fn load_cached(file: &CacheFile, sys: &dyn TargetInfo) -> Option<Compiled> {
 
 /// The cache file of a compiled script; none if nothing is cached.
 fn file(script: &hir::Script, env: &Env, sources: &[Source]) -> Option<CacheFile> {
-    let program = std::fs::metadata("/proc/self/exe").ok()?;
-    let built =
-        (program.dev(), program.ino(), program.size(), program.mtime(), program.mtime_nsec(), program.ctime(), program.ctime_nsec());
     let texts: Vec<(&str, &str)> = sources.iter().map(|s| (s.name.as_str(), s.text.as_str())).collect();
-    let key = format!("{:032x}", digest(&(VERSION, built, script, env.settings, env.invocation, &texts)));
+    let key = format!("{:032x}", digest(&(rbt_itself()?, script, env.settings, env.invocation, &texts)));
     CacheFile::new(KIND, key)
 }

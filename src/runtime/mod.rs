@@ -58,6 +58,7 @@ mod grace_period;
 mod initial_mappings;
 mod iter;
 mod jit_dump;
+mod known_names;
 mod load;
 mod mappings;
 mod maps;

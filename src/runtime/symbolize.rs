@@ -14,10 +14,12 @@ use blazesym::symbolize::source::{Elf, Kernel, Process, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer};
 use blazesym::{MaybeDefault, Pid};
 
+use super::known_names::KnownNames;
 use super::mappings::{Backing, Mappings, Object};
 use super::perf_map::PerfMap;
+use crate::system::binary::debug_files::{DebugInformation, debug_information};
 use crate::system::binary::elf::{self, Segment};
-use crate::system::{Function, binary::debug_files, binary::demangle};
+use crate::system::{Function, binary::demangle};
 use crate::terminal::escape::visible;
 use crate::value::Frame;
 
@@ -47,7 +49,7 @@ impl Symbols {
     }
 
     /// Looks for separate debug information in these directories before the usual ones: see
-    /// [`debug_files::debug_file`].
+    /// [`debug_information`].
     pub fn debug_dirs(self, dirs: &[String]) -> Self {
         self.state.borrow_mut().debug_dirs = dirs.to_vec();
         self
@@ -137,8 +139,12 @@ const MAX_CACHED_ADDRESSES: usize = 1 << 16;
 struct State {
     symbolizer: Option<Symbolizer>,
     debug_dirs: Vec<String>,
+    /// Debug information by object; none if an object cannot be read.
+    debug_information: HashMap<usize, Option<DebugInformation>>,
     /// Separate debug files by object.
     debug_files: HashMap<usize, Option<DebugFile>>,
+    /// Names from earlier runs by object, and those of this one.
+    known_names: HashMap<usize, Option<KnownNames>>,
     /// Names that several functions of an object share.
     ambiguous_names: HashMap<usize, HashSet<String>>,
     /// Go functions by object, in order of address, for objects without symbols.
@@ -238,8 +244,17 @@ impl State {
 
     fn file_frames(&mut self, options: Options, object: &Object, offset: u64, call: bool, addr: u64) -> Vec<Arc<Frame>> {
         let frames = self.cached_frames(CodeKey { object: object.id, offset, is_return: call }, options.cache_results, |state| {
+            let place = (offset, call);
+            if let Some(frames) = state.known_names(options, object).and_then(|known| known.frames(place)) {
+                return frames;
+            }
             let frames = state.file(options, object, offset, call);
-            state.named(options, Some(object), frames)
+            let frames = state.named(options, Some(object), frames);
+            let failed = state.panicked.contains(&object.id);
+            if let Some(known) = state.known_names(options, object).filter(|_| !failed) {
+                known.add(place, &frames);
+            }
+            frames
         });
         let mut frames = frame_in_module(&frames, addr, Some(&object.path.to_string_lossy()));
         let Some(last) = frames.last_mut().map(Arc::make_mut) else { return frames };
@@ -285,10 +300,10 @@ impl State {
             self.mappings.note_gone(object);
             return Vec::new();
         };
-        let dirs = &self.debug_dirs;
-        let separate = self.debug_files.entry(object.id).or_insert_with(|| {
-            let found = catch_panic(|| debug_files::debug_file(&object.path, &path, dirs)).ok()??;
-            Some(DebugFile { path: found, segments: elf::segments(&path)? })
+        let information = self.debug_information(object).cloned();
+        let separate = self.debug_files.entry(object.id).or_insert_with(|| match information? {
+            DebugInformation::Separate(found) => Some(DebugFile { path: found, segments: elf::segments(&path)? }),
+            DebugInformation::Within | DebugInformation::Missing => None,
         });
         let separate = separate.as_ref().and_then(|s| Some((s.path.clone(), elf::address(&s.segments, offset)?)));
         if let Some((debug, addr)) = separate {
@@ -301,6 +316,30 @@ impl State {
         }
         let frames = self.elf(options, object, &path, Input::FileOffset(offset), call, None);
         frames.unwrap_or_else(|| self.go_frame(object, &path, offset, call).into_iter().collect())
+    }
+
+    fn debug_information(&mut self, object: &Object) -> Option<&DebugInformation> {
+        let dirs = &self.debug_dirs;
+        let found = self.debug_information.entry(object.id).or_insert_with(|| {
+            let path = object.path_to_file()?;
+            catch_panic(|| debug_information(&object.path, &path, dirs)).ok()?
+        });
+        found.as_ref()
+    }
+
+    /// The names of an object from earlier runs; none if they are not kept.
+    fn known_names(&mut self, options: Options, object: &Object) -> Option<&mut KnownNames> {
+        if !options.cache_results {
+            return None;
+        }
+        if !self.known_names.contains_key(&object.id) {
+            let opened = object.path_to_file().zip(self.debug_information(object)).and_then(|(path, information)| {
+                let options = format!("lines {} demangle {}", options.lines, options.demangle);
+                KnownNames::of(&path, information, &options)
+            });
+            self.known_names.insert(object.id, opened);
+        }
+        self.known_names.get_mut(&object.id)?.as_mut()
     }
 
     /// The frames at an address of an ELF file; none if it has no symbol there. `named`: the function, if its name is

@@ -228,7 +228,10 @@ pub(super) const WITHOUT_EFFECT: &[&str] = &[
 /// Variables that only the environment can set, because they are needed before a script is read.
 pub const ENV_ONLY: &[(&str, &str)] = &[
     ("btf", "Raw BTF file to use in place of the kernel's"),
-    ("cache", "Directory for compiled scripts, unwind tables and lists of kernel functions. If it is empty, rbt caches nothing"),
+    (
+        "cache",
+        "Directory for compiled scripts, unwind tables, names of addresses and lists of kernel functions. If it is empty, rbt caches nothing",
+    ),
     ("color", "Color in messages: auto, always or never. --color overrides it"),
     ("kernel_build", "Directory of generated kernel headers. It needs RBT_KERNEL_SOURCE"),
     ("kernel_source", "Directory of kernel headers"),

@@ -4,14 +4,19 @@
 //! `RBT_CACHE` (if it is empty, there is no cache), or else `/var/cache/rbt` for root, or else `rbt` in `XDG_CACHE_HOME` or
 //! `~/.cache`. If rbt runs as root, only root may be able to write the file.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 #[cfg(test)]
 use std::path::Path;
 use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::VERSION;
 use crate::input;
+
+/// File systems have times of up to two seconds.
+const TIMESTAMP_GRANULARITY: Duration = Duration::from_secs(2);
 
 /// A kind of file.
 #[derive(Clone, Copy, Debug)]
@@ -119,6 +124,21 @@ impl CacheFile {
     }
 }
 
+/// Identifies the contents of a file by its inode and the time of its last change, which the kernel alone sets. None if it has
+/// just changed, because a further change may get the same time. It is valid in a file name.
+pub(crate) fn unchanged(meta: &Metadata, now: SystemTime) -> Option<String> {
+    let changed = Duration::new(u64::try_from(meta.ctime()).ok()?, u32::try_from(meta.ctime_nsec()).ok()?);
+    let age = now.duration_since(UNIX_EPOCH + changed).ok()?;
+    (age > TIMESTAMP_GRANULARITY).then(|| format!("{:x}-{:x}-{:x}-{:x}", meta.dev(), meta.ino(), meta.len(), changed.as_nanos()))
+}
+
+/// Identifies this build of rbt.
+pub(crate) fn rbt_itself() -> Option<String> {
+    let of = fs::metadata("/proc/self/exe").ok()?;
+    let times = (of.mtime(), of.mtime_nsec(), of.ctime(), of.ctime_nsec());
+    Some(format!("{VERSION} {} {} {} {times:?}", of.dev(), of.ino(), of.size()))
+}
+
 fn folder() -> Option<PathBuf> {
     let var = |name: &str| std::env::var_os(name);
     if let Some(given) = var("RBT_CACHE") {
@@ -150,6 +170,24 @@ mod tests {
     use super::*;
 
     const KIND: Kind = Kind { form: "rbt-test-1", prefix: "test-", max_bytes: 1 << 20, max_files: 8 };
+
+    #[test]
+    fn changed_files_are_others() {
+        let path = std::env::temp_dir().join(format!("rbt-unchanged-{}", std::process::id()));
+        let key = |later: u64| unchanged(&std::fs::metadata(&path).unwrap(), SystemTime::now() + Duration::from_secs(later));
+        std::fs::write(&path, "one").unwrap();
+        assert_eq!(key(0), None);
+        let first = key(10);
+        assert!(first.is_some() && first == key(20));
+        let times = std::fs::metadata(&path).unwrap().modified().unwrap();
+        // two ticks of a clock, so that the time differs
+        std::thread::sleep(Duration::from_millis(20));
+        std::fs::write(&path, "two").unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().set_modified(times).unwrap();
+        let second = key(10);
+        std::fs::remove_file(&path).unwrap();
+        assert!(second.is_some() && second != first, "{first:?} {second:?}");
+    }
 
     #[test]
     fn caches_contents_and_ignores_damaged_ones() {

@@ -114,12 +114,13 @@ fn time_to_whole(pid: u32, cache: &Path) -> f64 {
     let script = "profile:hz:999 { print(ustack); }";
     let mut rbt = command(&["-q", "-p", &pid.to_string(), "-e", script]);
     let mut rbt = rbt.env("RBT_CACHE", cache).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("rbt");
-    let lines = BufReader::new(rbt.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
+    let mut lines = BufReader::new(rbt.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
     let starts = |line: &String| ["_start+", "__clone3+", "clone3+", "clone+"].iter().any(|name| line.trim_start().starts_with(name));
-    assert!(lines.into_iter().any(|line| starts(&line)), "no stack was whole");
+    assert!(lines.any(|line| starts(&line)), "no stack was whole");
     let took = ms(since);
-    let _ = rbt.kill();
-    let _ = rbt.wait();
+    // rbt keeps names for the next run when it ends, and must be able to print until then
+    std::thread::spawn(move || lines.for_each(drop));
+    interrupt(rbt);
     took
 }
 

@@ -155,13 +155,28 @@ fn checksum(data: &[u8]) -> u32 {
     !data.iter().fold(!0u32, |sum, byte| table.get(((sum ^ u32::from(*byte)) & 0xff) as usize).copied().unwrap_or(0) ^ (sum >> 8))
 }
 
-/// Path of a binary's separate debug file, if the binary itself has no debug information. `name` is its name, `at` a path under
-/// which it can be opened.
-pub fn debug_file(name: &Path, at: &Path, dirs: &[String]) -> Option<PathBuf> {
+/// Where the debug information of a binary is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DebugInformation {
+    /// In the binary itself.
+    Within,
+    /// In this file, or at least symbols.
+    Separate(PathBuf),
+    /// There is none.
+    Missing,
+}
+
+/// Finds the debug information of a binary. `name` is its name, `at` a path under which it can be opened. None if it cannot be
+/// read, or is not an ELF file.
+pub fn debug_information(name: &Path, at: &Path, dirs: &[String]) -> Option<DebugInformation> {
     let data = map(at).ok()?;
     let has = |f: &object::File<'_>| f.section_by_name(".debug_info").is_some_and(|s| s.file_range().is_some_and(|(_, size)| size > 0));
     let object = object::File::parse(&*data).ok()?;
-    if has(&object) { None } else { find(name, &data, dirs, |f| has(f) || f.symbols().next().is_some()).map(|found| found.path) }
+    if has(&object) {
+        return Some(DebugInformation::Within);
+    }
+    let found = find(name, &data, dirs, |f| has(f) || f.symbols().next().is_some());
+    Some(found.map_or(DebugInformation::Missing, |found| DebugInformation::Separate(found.path)))
 }
 
 #[cfg(test)]

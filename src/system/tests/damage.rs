@@ -5,6 +5,7 @@ use std::process::Command;
 
 use object::{Object, ObjectSection};
 
+use crate::system::binary::debug_files::DebugInformation;
 use crate::system::machine::live::Live;
 use crate::system::{TargetInfo, TypeName, binary::debug_files, binary::demangle, binary::elf, binary::instructions, binary::python};
 
@@ -47,7 +48,7 @@ fn ask(path: &Path) -> usize {
             check(live.source_line(path, file, line, None).is_ok());
         }
     }
-    check(debug_files::debug_file(path, path, &[]).is_some());
+    check(matches!(debug_files::debug_information(path, path, &[]), Some(DebugInformation::Separate(_))));
     check(elf::segments(path).is_some());
     check(elf::go_functions(path).is_some());
     check(python::read_file(path, path).is_some());

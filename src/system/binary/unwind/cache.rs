@@ -1,12 +1,10 @@
 //! The cache of unwind tables: see `system/cache.rs`.
 //!
 //! The key of a file's table is its build ID, so that copies in other containers share it. A file without one, as the Rust
-//! compiler's own libraries, is identified by its inode and the time of its last change, which the kernel alone sets.
+//! compiler's own libraries, is identified by its inode.
 
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use object::Object;
 
@@ -14,14 +12,12 @@ use super::entry::RuleEntry;
 use super::{PAGE, Page, Row, Rule, Table, compile::compile};
 use crate::system::Missing;
 use crate::system::binary::file::{map_with_metadata, not_elf};
-use crate::system::cache::{CacheFile, Kind};
+use crate::system::cache::{CacheFile, Kind, unchanged};
 
 /// The largest programs have about ten million rows.
 const KIND: Kind = Kind { form: "rbt-unwind-6", prefix: "unwind-", max_bytes: 256 << 20, max_files: 4096 };
 /// A smaller file compiles as fast as its table can be read.
 const MIN_FILE_SIZE: usize = 64 << 10;
-/// File systems have times of up to two seconds.
-const TIMESTAMP_GRANULARITY: Duration = Duration::from_secs(2);
 
 /// Returns the table of a file, from the cache or compiled. The table is empty if the file has no call frame information, as in
 /// Go programs, which have frame pointers instead. `name` is the file's path, which determines its separate debug file; `at` is
@@ -30,7 +26,11 @@ const TIMESTAMP_GRANULARITY: Duration = Duration::from_secs(2);
 /// Errors: the file is unreadable, or not a 64-bit ELF file for a supported processor.
 pub fn table(name: &Path, at: &Path, dirs: &[String]) -> Result<Table, Missing> {
     let (data, meta) = map_with_metadata(at)?;
-    let key = if data.len() > MIN_FILE_SIZE { build_id(&data).or_else(|| inode(&meta, SystemTime::now())) } else { None };
+    let key = if data.len() > MIN_FILE_SIZE {
+        build_id(&data).or_else(|| Some(format!("inode-{}", unchanged(&meta, SystemTime::now())?)))
+    } else {
+        None
+    };
     let file = key.and_then(|key| CacheFile::new(KIND, key));
     if let Some((bytes, start)) = file.as_ref().and_then(CacheFile::load)
         && let Some(known) = bytes.get(start..).and_then(read)
@@ -51,13 +51,6 @@ fn build_id(data: &[u8]) -> Option<String> {
     let hex: String = id.iter().map(|b| format!("{b:02x}")).collect();
     // A stripped copy has the same ID, but other offsets if the tool moved its segments.
     Some(format!("{hex}-{:x}", data.len()))
-}
-
-/// The key of a file without one; none if it has just changed, because a further change may get the same time.
-fn inode(meta: &Metadata, now: SystemTime) -> Option<String> {
-    let changed = Duration::new(u64::try_from(meta.ctime()).ok()?, u32::try_from(meta.ctime_nsec()).ok()?);
-    let age = now.duration_since(UNIX_EPOCH + changed).ok()?;
-    (age > TIMESTAMP_GRANULARITY).then(|| format!("inode-{:x}-{:x}-{:x}-{:x}", meta.dev(), meta.ino(), meta.len(), changed.as_nanos()))
 }
 
 /// Encodes a table as little-endian 32-bit numbers: the counts of rules, pages and rows, then six numbers for each rule, three
@@ -112,24 +105,6 @@ fn rule(words: &mut impl Iterator<Item = u32>) -> Option<Rule> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn changed_files_have_another_key() {
-        let path = std::env::temp_dir().join(format!("rbt-unwind-cache-{}", std::process::id()));
-        let key = |later: u64| inode(&std::fs::metadata(&path).unwrap(), SystemTime::now() + Duration::from_secs(later));
-        std::fs::write(&path, "one").unwrap();
-        assert_eq!(key(0), None);
-        let first = key(10);
-        assert!(first.is_some() && first == key(20));
-        let times = std::fs::metadata(&path).unwrap().modified().unwrap();
-        // two ticks of a clock, so that the time differs
-        std::thread::sleep(Duration::from_millis(20));
-        std::fs::write(&path, "two").unwrap();
-        std::fs::File::options().write(true).open(&path).unwrap().set_modified(times).unwrap();
-        let second = key(10);
-        std::fs::remove_file(&path).unwrap();
-        assert!(second.is_some() && second != first, "{first:?} {second:?}");
-    }
 
     #[test]
     fn tables_round_trip() {
