@@ -75,6 +75,7 @@ impl MetricNames {
         let unit = given.and_then(|given| self::unit(given.unit.as_deref()?)).or(by_name);
         // words that promtool interprets as units and types
         words.retain(|word| self::unit(word).is_none() && !RESERVED.contains(&word.as_str()));
+        words.iter_mut().filter(|word| is_foreign_unit(word)).for_each(|word| word.insert_str(0, "map"));
         let mut name = match given.and_then(|given| given.name.clone()) {
             Some(name) => snake(&name),
             None => ["rbt".to_string()]
@@ -141,6 +142,39 @@ impl MetricNames {
 
 /// Words for types, which are not part of a metric's name.
 const RESERVED: &[&str] = &["total", "count", "sum", "bucket", "created", "info", "gauge", "counter", "histogram", "summary", "untyped"];
+
+/// Abbreviations that promtool takes for units.
+const ABBREVIATIONS: &[&str] = &["sec", "kb", "mb", "gb", "tb", "pb", "m", "h", "d"];
+/// Units that promtool knows: its base units, and others.
+const BASE_UNITS: &[&str] = &["amperes", "bytes", "celsius", "grams", "joules", "kelvin", "meters", "metres", "seconds", "volts"];
+const OTHER_UNITS: &[&str] = &[
+    "minutes",
+    "hours",
+    "days",
+    "weeks",
+    "kelvins",
+    "fahrenheit",
+    "rankine",
+    "inches",
+    "yards",
+    "miles",
+    "bits",
+    "calories",
+    "pounds",
+    "ounces",
+];
+/// Prefixes of units.
+const PREFIXES: &[&str] = &[
+    "pico", "nano", "micro", "milli", "centi", "deci", "deca", "hecto", "kilo", "kibi", "mega", "mibi", "giga", "gibi", "tera", "tebi",
+    "peta", "pebi",
+];
+
+/// Would promtool demand a base unit in place of this word, which can mean anything in a script?
+fn is_foreign_unit(word: &str) -> bool {
+    let is_unit = |word: &str| BASE_UNITS.contains(&word) || OTHER_UNITS.contains(&word);
+    let prefixed = PREFIXES.iter().filter_map(|prefix| word.strip_prefix(prefix)).any(is_unit);
+    ABBREVIATIONS.contains(&word) || OTHER_UNITS.contains(&word) || prefixed
+}
 
 fn unit(word: &str) -> Option<Unit> {
     UNITS.iter().find(|unit| unit.words.contains(&word)).copied()
@@ -216,6 +250,10 @@ mod tests {
         assert_eq!(
             [name("@"), name("@ns"), name("@readCount"), name("@read_bytes"), name("@9x")],
             ["rbt_map", "rbt_seconds", "rbt_read", "rbt_read_bytes", "rbt_9x"]
+        );
+        assert_eq!(
+            [name("@h"), name("@disk_kb"), name("@minutes"), name("@kilobytes_read"), name("@volts")],
+            ["rbt_maph", "rbt_disk_mapkb", "rbt_mapminutes", "rbt_mapkilobytes_read", "rbt_volts"]
         );
     }
 }

@@ -204,7 +204,9 @@ impl MetricSender {
             };
             let mut families = metrics.families(&state);
             families.extend(counts.iter().map(|(signal, counts)| own_family(signal, counts)));
-            let times = Times { start: if delta { since } else { start }, now: now() };
+            let start = if delta { since } else { start };
+            // the clock may have been set back
+            let times = Times { start, now: now().max(start) };
             let mut again = None;
             for request in heading.metrics(&families, times, delta.then_some(&known)) {
                 match line.send(&request.body, &mailbox) {
