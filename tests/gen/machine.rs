@@ -179,7 +179,7 @@ impl Machine {
         let env = Env { sys: &*self.sys, settings: &settings, invocation: &invocation };
         let script = codegen::lower(script, &env);
         let compiled = codegen::compile(&script, &env, std::slice::from_ref(&source), Dumps::default());
-        spent.compile = used().saturating_sub(since);
+        spent.compile += used().saturating_sub(since);
         match compiled {
             Ok(compiled) => {
                 spent.turns = compiled.compilations;
@@ -223,7 +223,7 @@ impl Machine {
         let since = used();
         let options = Options { quiet: true, dry_run: !run, ..Options::default() };
         let session = runtime::load(artifact, &Env::new(&*self.sys, &self.settings), options);
-        spent.load = used().saturating_sub(since);
+        spent.load += used().saturating_sub(since);
         let mut session = match session {
             Ok(session) => session,
             Err(e) => return refused(&e),

@@ -5,7 +5,7 @@
 #
 #   hunt.sh [-k 'NAME NAME ...'] [-m 'MODE MODE ...'] [-n NUMBER] [-s SEED] [-b SIZE] [-t SECONDS] [-f FILE] [-l DIR] [-r | -c]
 #
-#   -k NAMES    Use these kernels of tests/vm/kernels (default: 5.10 6.1 6.12 7.2).
+#   -k NAMES    Use these kernels of tests/vm/kernels (default: 5.10 6.1 6.12 7.3).
 #   -m MODES    Attach in these modes (default: all but lowered):
 #                 kprobe, kretprobe  with breakpoints
 #                 multi, kretmulti   with one link for all functions
@@ -72,7 +72,7 @@ if [[ ${1:-} == --inside ]]; then
     exit 0
 fi
 
-kernels='5.10 6.1 6.12 7.2' modes='kprobe kretprobe multi kretmulti fentry fexit' number=3000 seed=1 size=100 until='' file=''
+kernels='5.10 6.1 6.12 7.3' modes='kprobe kretprobe multi kretmulti fentry fexit' number=3000 seed=1 size=100 until='' file=''
 folder='' report='' compare=''
 while getopts :k:m:n:s:b:t:f:l:rch o; do
     case $o in
