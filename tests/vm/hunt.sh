@@ -142,7 +142,7 @@ queue() { # NAME MODE
         else
             awk 'FILENAME == ARGV[1] { listed[$1]; next } $1 in listed { print $1 }' "$list" "$dir/set"
             awk 'FILENAME == ARGV[1] { known[$1]; next } !($1 in known)' "$dir/set" "$list" |
-                shuf -n "$number" --random-source=<(yes "$seed" 2>/dev/null)
+                shuf --random-source=<(yes "$seed" 2>/dev/null) | awk -v number="$number" 'NR <= number'
         fi
     } | xargs -n "$size" | awk -v mode="$mode" '{ print mode "-" NR, mode, $0 }'
 }
