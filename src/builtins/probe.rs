@@ -90,7 +90,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Args),
         needs: ContextFeatures::ARGS,
         risky: false,
-        codegen: Codegen::Context(ArgRef::All),
+        codegen: Codegen::Context(ArgRef::All(Vec::new())),
         doc: "The arguments of the probe as a record. `args.name` is one of them. `print(args)` prints all of them, and a map can store them.",
         example: "tracepoint:syscalls:sys_enter_openat { print(args); }",
     },

@@ -195,7 +195,7 @@ impl ProbeKind for Iter {
         }
     }
 
-    fn load<'c>(&self, e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
+    fn load<'c>(&self, e: &mut Builder<'_, 'c>, site: &ProbeSite, _env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
         let field = |e: &mut Builder<'_, 'c>, f: &ContextField| match (&f.field.ty, f.field.ty.as_int()) {
             (Type::Ptr(..), _) => {
                 let object = word(e, f.field.offset);
@@ -208,7 +208,7 @@ impl ProbeKind for Iter {
         match which {
             ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
             ArgRef::Named(f) => field(e, f),
-            ArgRef::All => super::load_all(e, &self.context(site, env), ty, field),
+            ArgRef::All(fields) => super::load_all(e, fields, ty, field),
             ArgRef::Index(_) | ArgRef::Retval | ArgRef::Func => crate::bug!("{} offers no {which:?}", site.name),
         }
     }

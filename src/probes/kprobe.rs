@@ -226,7 +226,7 @@ impl ProbeKind for Kprobe {
         let available = |a: &ArgRef| match a {
             ArgRef::Index(n) => (*n as usize) < prototype.params.len(),
             ArgRef::Retval => prototype.returns.is_scalar(),
-            ArgRef::Func | ArgRef::Named(_) | ArgRef::All | ArgRef::Ctx => true,
+            ArgRef::Func | ArgRef::Named(_) | ArgRef::All(_) | ArgRef::Ctx => true,
         };
         if !plain || !needs.args.iter().all(available) {
             return Lowering::literal("it needs more than a trampoline provides");
@@ -252,7 +252,7 @@ impl ProbeKind for Kprobe {
         match which {
             ArgRef::Index(n) => Operand::reg(ty.clone(), argument(e, *n, by_trampoline, env.sys.arch())),
             ArgRef::Named(f) => field(e, f, by_trampoline, env.sys.arch()),
-            ArgRef::All => super::load_all(e, &self.context(site, env), ty, |e, f| field(e, f, by_trampoline, env.sys.arch())),
+            ArgRef::All(fields) => super::load_all(e, fields, ty, |e, f| field(e, f, by_trampoline, env.sys.arch())),
             ArgRef::Retval if by_trampoline => {
                 let (module, function, _) = target(site);
                 let after = env.sys.prototype(module, function).map_or(0, |p| fentry::words(&p));

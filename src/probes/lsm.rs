@@ -115,7 +115,7 @@ impl ProbeKind for Lsm {
     fn load<'c>(&self, e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
         match which {
             ArgRef::Named(f) => word(e, f.field.offset, &f.field.ty, env),
-            ArgRef::All => super::load_all(e, &self.context(site, env), ty, |e, f| word(e, f.field.offset, &f.field.ty, env)),
+            ArgRef::All(fields) => super::load_all(e, fields, ty, |e, f| word(e, f.field.offset, &f.field.ty, env)),
             ArgRef::Retval | ArgRef::Func | ArgRef::Index(_) | ArgRef::Ctx => crate::bug!("{} offers no {which:?}", site.name),
         }
     }

@@ -84,8 +84,9 @@ pub enum ArgRef {
     Ctx,
     /// `func`: the address of the traced function.
     Func,
-    /// `args` as a whole, by value.
-    All,
+    /// `args` as a whole, by value: the fields that a program can read. A builtin's row has none. They are a part of the value, so
+    /// that sites with different locations do not share a program.
+    All(Vec<std::rc::Rc<ContextField>>),
     /// `args.name`: the field in [`Context::fields`].
     Named(std::rc::Rc<ContextField>),
 }
@@ -397,7 +398,7 @@ fn on_a_binary(env: &Env) -> ProgramType {
 fn perf_context<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, which: &ArgRef, ty: &Type) -> Operand<'c> {
     match which {
         ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
-        ArgRef::Index(_) | ArgRef::Retval | ArgRef::Func | ArgRef::All | ArgRef::Named(_) => {
+        ArgRef::Index(_) | ArgRef::Retval | ArgRef::Func | ArgRef::All(_) | ArgRef::Named(_) => {
             crate::bug!("{} offers no {which:?}", site.name)
         }
     }
@@ -436,19 +437,8 @@ fn missing(span: Span, m: Missing) -> Diagnostic {
     }
 }
 
-/// `args` as a whole: a record of all fields, each loaded by its kind. `ty` is the record.
+/// `args` as a whole: a record of `fields`, each loaded by its kind. `ty` is the record.
 fn load_all<'c>(
-    e: &mut Builder<'_, 'c>,
-    context: &Result<Context, Diagnostic>,
-    ty: &Type,
-    load: impl FnMut(&mut Builder<'_, 'c>, &ContextField) -> Operand<'c>,
-) -> Operand<'c> {
-    let fields = context.as_ref().map(|c| c.fields.as_slice()).unwrap_or_default();
-    load_fields(e, fields, ty, load)
-}
-
-/// See [`load_all`].
-fn load_fields<'c>(
     e: &mut Builder<'_, 'c>,
     fields: &[std::rc::Rc<ContextField>],
     ty: &Type,

@@ -114,7 +114,7 @@ impl ProbeKind for RawTracepoint {
         }
     }
 
-    fn load<'c>(&self, e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
+    fn load<'c>(&self, e: &mut Builder<'_, 'c>, site: &ProbeSite, _env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
         let arg = |e: &mut Builder<'_, 'c>, n: u32, ty: &Type| {
             let v = e.once(&format!("arg{n}"), |e| e.load_ctx(n * 8, U64));
             // the verifier knows a pointer as such, and rejects arithmetic on it
@@ -128,7 +128,7 @@ impl ProbeKind for RawTracepoint {
         match which {
             ArgRef::Index(n) => arg(e, *n, ty),
             ArgRef::Named(f) => arg(e, f.field.offset / 8, &f.field.ty),
-            ArgRef::All => super::load_all(e, &self.context(site, env), ty, |e, f| arg(e, f.field.offset / 8, &f.field.ty)),
+            ArgRef::All(fields) => super::load_all(e, fields, ty, |e, f| arg(e, f.field.offset / 8, &f.field.ty)),
             ArgRef::Retval | ArgRef::Ctx | ArgRef::Func => crate::bug!("{} offers no {which:?}", site.name),
         }
     }

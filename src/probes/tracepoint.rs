@@ -168,7 +168,7 @@ impl ProbeKind for Tracepoint {
                 load_field(e, &ContextField { location: FieldLocation::RawArg(n), ..(**f).clone() })
             }
             ArgRef::Named(f) => load(e, site, env, f),
-            ArgRef::All => super::load_all(e, &self.context(site, env), ty, |e, f| load(e, site, env, f)),
+            ArgRef::All(fields) => super::load_all(e, fields, ty, |e, f| load(e, site, env, f)),
             ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
             ArgRef::Index(_) | ArgRef::Retval | ArgRef::Func => crate::bug!("{} offers no {which:?}", site.name),
         }

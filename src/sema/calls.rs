@@ -274,7 +274,7 @@ impl BodyChecker<'_> {
                 None => ty,
             },
             ArgRef::Retval => self.context.retval.clone().map_or(ty, |ty| self.context_type(&ty)),
-            ArgRef::All => Type::Args,
+            ArgRef::All(_) => Type::Args,
             ArgRef::Ctx | ArgRef::Func | ArgRef::Named(_) => ty,
         };
         Expr { kind: ExprKind::Context(which.clone()), ty, span }

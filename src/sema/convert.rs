@@ -200,7 +200,8 @@ impl BodyChecker<'_> {
             },
             Type::Args => {
                 self.warn_omitted(e.span);
-                Expr { kind: ExprKind::Context(ArgRef::All), ty: self.args_record(), span: e.span }
+                let fields: Vec<_> = self.context.fields.iter().filter(|f| f.is_readable()).cloned().collect();
+                Expr { ty: self.args_record(&fields), kind: ExprKind::Context(ArgRef::All(fields)), span: e.span }
             }
             _ => e,
         }
@@ -228,13 +229,13 @@ impl BodyChecker<'_> {
         }
     }
 
-    /// `args` as a whole: its fields in order, naturally aligned.
-    fn args_record(&self) -> Type {
+    /// `args` as a whole: these fields in order, naturally aligned.
+    fn args_record(&self, fields: &[std::rc::Rc<ContextField>]) -> Type {
         let field = |f: &ContextField| {
             let ty = self.context_type(&f.field.ty);
             (f.field.name.clone(), self.expand_type(&ty).unwrap_or(ty))
         };
-        record_of(self.context.fields.iter().filter(|f| f.is_readable()).map(|f| field(f)).collect())
+        record_of(fields.iter().map(|f| field(f)).collect())
     }
 
     /// The type of a context field here: the probe determines the address space of pointers, and strings of unknown length

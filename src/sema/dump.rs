@@ -141,7 +141,7 @@ impl Dump<'_> {
                 ArgRef::Retval => "retval".into(),
                 ArgRef::Ctx => "ctx".into(),
                 ArgRef::Func => "func".into(),
-                ArgRef::All => "args".into(),
+                ArgRef::All(_) => "args".into(),
                 ArgRef::Named(f) => format!("args.{}", f.field.name),
             },
             ExprKind::Field(base, field) => format!("{}.{}", self.expr(base), field.name),

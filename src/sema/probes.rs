@@ -395,7 +395,7 @@ fn definitions_use_fields(check_cx: &CheckContext, tables: &Tables) -> bool {
             ExprKind::Call { name, .. } => name.name.as_str(),
             _ => return,
         };
-        found |= (tables.row)(name).is_some_and(|row| matches!(row.codegen, Codegen::Context(ArgRef::All | ArgRef::Named(_))));
+        found |= (tables.row)(name).is_some_and(|row| matches!(row.codegen, Codegen::Context(ArgRef::All(_) | ArgRef::Named(_))));
     };
     check_cx.macros.iter().for_each(|m| uses::in_block(&m.body, &mut each));
     check_cx.functions.iter().for_each(|f| uses::in_block(&f.body, &mut each));
@@ -425,7 +425,7 @@ fn needs(probe: &ast::Probe, check_cx: &CheckContext, tables: &Tables) -> Needs 
         n.context |= row.needs != ContextFeatures::NONE
             || matches!(row.codegen, Codegen::Context(_))
             || row.params.iter().any(|p| matches!(p.accepts, Accepts::Addr | Accepts::StrOrAddr | Accepts::TextOrAddr));
-        n.fields |= matches!(row.codegen, Codegen::Context(ArgRef::All | ArgRef::Named(_)));
+        n.fields |= matches!(row.codegen, Codegen::Context(ArgRef::All(_) | ArgRef::Named(_)));
     });
     n.site = depends_on_site(probe, check_cx, tables);
     n.context |= n.site;

@@ -308,10 +308,7 @@ impl ProbeKind for Uprobe {
                 })
             }
             ArgRef::Named(f) => return argument(e, f),
-            ArgRef::All => {
-                let fields = self.fields(site, env).unwrap_or_default();
-                return super::load_fields(e, &fields, ty, argument);
-            }
+            ArgRef::All(fields) => return super::load_all(e, fields, ty, argument),
         };
         Operand::reg(ty.clone(), v)
     }

@@ -123,7 +123,7 @@ impl ProbeKind for Usdt {
         match which {
             ArgRef::Index(n) => args::load(e, site, env, *n, ty),
             ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
-            ArgRef::Retval | ArgRef::Func | ArgRef::All | ArgRef::Named(_) => crate::bug!("{} offers no {which:?}", site.name),
+            ArgRef::Retval | ArgRef::Func | ArgRef::All(_) | ArgRef::Named(_) => crate::bug!("{} offers no {which:?}", site.name),
         }
     }
 

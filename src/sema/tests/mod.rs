@@ -87,7 +87,7 @@ const ROWS: &[Builtin] = &[
     row("comm", &[], NONE, Returns::Always(Type::Str(16)), Codegen::Code(code)),
     row("probe", &[], NONE, Returns::Always(Type::Str(64)), Codegen::Code(code)),
     row("curtask", &[], NONE, Returns::By(task), Codegen::Code(code)),
-    row("args", &[], ContextFeatures::ARGS, Returns::Always(Type::Args), Codegen::Context(ArgRef::All)),
+    row("args", &[], ContextFeatures::ARGS, Returns::Always(Type::Args), Codegen::Context(ArgRef::All(Vec::new()))),
     row("arg0", &[], ContextFeatures::ARGN, U64, Codegen::Context(ArgRef::Index(0))),
     row("arg1", &[], ContextFeatures::ARGN, U64, Codegen::Context(ArgRef::Index(1))),
     row("retval", &[], ContextFeatures::RETVAL, U64, Codegen::Context(ArgRef::Retval)),
