@@ -169,6 +169,9 @@ pub enum Type {
     Args,
 }
 
+/// The maximum size of a type, so that sums of sizes do not overflow. The kernel rejects a map with values of this size.
+const MAX_SIZE: u32 = 1 << 30;
+
 impl Type {
     /// Does it contain a value that is decoded late and for which this is true?
     pub fn contains_deferred(&self, is: &dyn Fn(&Deferred) -> bool) -> bool {
@@ -290,7 +293,7 @@ impl Type {
             Type::Str(cap) => *cap,
             Type::Buf(cap) => 4 + cap,
             Type::Ptr(..) => 8,
-            Type::Array(elem, n) => elem.size().saturating_mul(*n),
+            Type::Array(elem, n) => elem.size().saturating_mul(*n).min(MAX_SIZE),
             Type::Struct(s) => s.size,
             Type::Record(r) => r.size,
             Type::Tuple(elems) => Self::tuple_layout(elems).1,
@@ -332,7 +335,7 @@ impl Type {
             widest = widest.max(align);
             at = at.next_multiple_of(align);
             offsets.push(at);
-            at = at.saturating_add(e.size());
+            at = at.saturating_add(e.size()).min(MAX_SIZE);
         }
         (offsets, at.next_multiple_of(widest))
     }

@@ -442,8 +442,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         };
         let ops: Vec<Operand<'c>> = elems.iter().map(|e| self.expr(e)).collect();
         let ptr = self.e.alloc(ty.size());
-        let used: u32 = types.iter().map(Type::size).sum();
-        if used != ty.size() || !ty.size().is_multiple_of(8) {
+        let used: u64 = types.iter().map(|t| u64::from(t.size())).sum();
+        if used != u64::from(ty.size()) || !ty.size().is_multiple_of(8) {
             self.e.zero(ptr, ty.size().next_multiple_of(8), 8);
         }
         for ((op, t), offset) in ops.iter().zip(&types).zip(offsets) {

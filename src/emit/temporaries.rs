@@ -7,6 +7,8 @@ use inkwell::values::PointerValue;
 
 /// The first word of a slot is set if the slot is claimed.
 const SLOT_HEAD: u32 = 8;
+/// The limit of the arena, which the kernel rejects; offsets have 32 bits.
+const MAX_SCRATCH: u32 = u32::MAX & !7;
 
 /// The allocations of a function.
 #[derive(Default)]
@@ -59,7 +61,7 @@ impl<'c> Temporaries<'c> {
     pub fn scratch(&mut self, size: u32) -> u32 {
         let offset = self.scratch_top;
         self.scratch_used = true;
-        self.scratch_top += size.max(1).next_multiple_of(8);
+        self.scratch_top = self.scratch_top.saturating_add(size.max(1).next_multiple_of(8)).min(MAX_SCRATCH);
         self.scratch_max = self.scratch_max.max(self.scratch_top);
         offset
     }

@@ -6,6 +6,8 @@ use crate::value::StackMode;
 
 /// The size of the largest ring buffer, 1 GiB, in pages of 4 KiB.
 const MAX_RING_PAGES: u64 = 1 << 18;
+/// As for arrays.
+const MAX_STRING_BYTES: u64 = 1 << 20;
 
 macro_rules! number {
     ($field:ident, $least:literal, $doc:literal) => {
@@ -158,11 +160,22 @@ pub const SETTINGS: &[Setting] = &[
         0,
         "Number of distinct stacks that the kernel stores until rbt reads them. 0 stores as many as fit in 16 MiB, at most 65,536"
     ),
-    number!(
-        max_strlen,
-        1,
-        "Maximum length of the results of str(), buf() and path(), in bytes. Before Linux 5.11, the default is 200, because keys of maps have at most 512 bytes there"
-    ),
+    Setting {
+        name: "max_strlen",
+        values: NUMBER,
+        doc: "Maximum length of the results of str(), buf() and path(), in bytes, up to 1 MiB. Before Linux 5.11, the default is 200, because keys of maps have at most 512 bytes there",
+        flag: None,
+        at_run: false,
+        set: |s, text| {
+            let bytes = parse_int(text)?;
+            if !(1..=MAX_STRING_BYTES).contains(&bytes) {
+                return Err(format!("must be between 1 and {MAX_STRING_BYTES} (1 MiB)"));
+            }
+            s.max_strlen = bytes;
+            Ok(())
+        },
+        get: |s| s.max_strlen.to_string(),
+    },
     word!(missing_probes, MISSING, "error, warn, ignore", "What rbt does if a probe does not exist or cannot be attached. A missing binary is always an error").at_run(),
     number!(on_stack_limit, 0, "Maximum size of a value on the BPF stack, in bytes, from 8 to 64. rbt keeps larger values in per-CPU memory"),
     Setting {
