@@ -381,7 +381,7 @@ impl Script {
                 to_stderr(&messages.take());
                 let earlier = before.as_ref().and_then(|before| {
                     let _ = sender.send(Outcome::Replaces);
-                    let earlier = before.end();
+                    let earlier = before.end().map(|state| Box::new(State { start_ns: before.scrapes.start_ns(), ..*state }));
                     if earlier.is_none() {
                         registry.reset(&name);
                         if warns {

@@ -8,7 +8,7 @@ use inkwell::values::PointerValue;
 /// The first word of a slot is set if the slot is claimed.
 const SLOT_HEAD: u32 = 8;
 /// The limit of the arena, which the kernel rejects; offsets have 32 bits.
-const MAX_SCRATCH: u32 = u32::MAX & !7;
+const MAX_SCRATCH: u32 = !7;
 
 /// The allocations of a function.
 #[derive(Default)]

@@ -190,24 +190,23 @@ fn nonsense() -> io::Error {
 fn read(stream: &mut Stream, until: Instant, max_body: usize) -> io::Result<Answer> {
     let mut bytes = Vec::new();
     loop {
-        if some_bytes(stream, until, &mut bytes)? == 0 {
-            return Err(ErrorKind::UnexpectedEof.into());
-        }
         let mut headers = [httparse::EMPTY_HEADER; HEADERS];
         let mut response = httparse::Response::new(&mut headers);
         let start = match response.parse(&bytes) {
             Ok(httparse::Status::Complete(start)) => start,
-            Ok(httparse::Status::Partial) if bytes.len() < HEAD => continue,
+            Ok(httparse::Status::Partial) if bytes.len() < HEAD => {
+                if some_bytes(stream, until, &mut bytes)? == 0 {
+                    return Err(ErrorKind::UnexpectedEof.into());
+                }
+                continue;
+            }
             Ok(httparse::Status::Partial) | Err(_) => return Err(nonsense()),
         };
         let status = response.code.ok_or_else(nonsense)?;
-        // after an interim response, the next one counts
+        // after an interim response, another one follows (RFC 9110, section 15.2)
         if status < 200 {
             bytes.drain(..start);
-            if bytes.is_empty() {
-                continue;
-            }
-            return Err(nonsense());
+            continue;
         }
         let header = |name: &str| {
             let found = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));

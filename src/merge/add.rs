@@ -7,7 +7,7 @@ use crate::diag::Span;
 use crate::output::FinalResults;
 use crate::render::TextFormatter;
 use crate::sema::hir;
-use crate::state::{Entry, Map, Printed, State};
+use crate::state::{Entry, Map, Printed, RunId, State};
 use crate::types::Type;
 use crate::value::{Counts, MapView, MapViewKind, ShowOptions, Value};
 
@@ -48,8 +48,8 @@ pub struct Sum {
     /// The place of the first document.
     first: String,
     maps: Vec<Total>,
-    /// The runs in the sum, and their places: host, boot, start.
-    runs: BTreeMap<(String, u64, u64), String>,
+    /// The runs in the sum, and their places.
+    runs: BTreeMap<RunId, String>,
     hosts: BTreeSet<String>,
     /// Keys start with the name of the host.
     by_host: bool,
@@ -86,12 +86,15 @@ impl Sum {
             }
         }
         self.fits(&state, place)?;
-        let run = (state.host.clone(), state.boot_ns, state.start_ns);
-        if let Some(other) = self.runs.get(&run) {
-            let what = format!("{place}: this run on {} is in {other} already, and counts once", state.host);
+        let runs = state.runs();
+        if let Some((run, other)) = runs.iter().find_map(|run| Some((run, self.runs.get(run)?))) {
+            let what = match runs.len() {
+                1 => format!("{place}: this run on {} is in {other} already, and counts once", run.host),
+                _ => format!("{place}: it is a sum with the run on {} that is in {other} already, and cannot be added", run.host),
+            };
             return Err(MergeError::Document(what));
         }
-        self.runs.insert(run, place.to_string());
+        self.runs.extend(runs.into_iter().map(|run| (run, place.to_string())));
         self.hosts.extend(state.host.split(',').map(String::from));
         for map in std::mem::take(&mut state.maps) {
             match self.maps.iter_mut().find(|total| total.map.name == map.name) {
@@ -207,6 +210,7 @@ impl Sum {
     pub fn state(self) -> (Option<Box<State>>, Vec<NotSummable>) {
         let Some(mut state) = self.header else { return (None, Vec::new()) };
         state.host = self.hosts.into_iter().collect::<Vec<_>>().join(",");
+        state.runs = if self.runs.len() > 1 { self.runs.into_keys().collect() } else { Vec::new() };
         let mut refused = Vec::new();
         for total in self.maps {
             match total.refused {

@@ -76,12 +76,15 @@ fn documents(line: &[u8], place: &str, each: &mut dyn FnMut(Document)) {
 fn document(text: &[u8], offset: usize, place: &str) -> (Document, usize) {
     let digits: Vec<u8> = text.iter().skip(BEGIN.len()).copied().take_while(u8::is_ascii_digit).collect();
     let version = String::from_utf8(digits).ok().and_then(|digits| digits.parse::<u64>().ok());
+    let foreign =
+        |version: u64| Document::Problem(format!("{place}: the state has version {version}, and this rbt reads version {VERSION}"));
+    // the rest of it may have another form
     if let Some(version) = version.filter(|version| *version != u64::from(VERSION)) {
-        let what = format!("{place}: the state has version {version}, and this rbt reads version {VERSION}");
-        return (Document::Problem(what), text.len());
+        return (foreign(version), text.len());
     }
     let mut documents = Deserializer::from_slice(text).into_iter::<BoxedState>();
     match documents.next() {
+        Some(Ok(BoxedState(state))) if state.rbt_state != VERSION => (foreign(state.rbt_state.into()), documents.byte_offset()),
         Some(Ok(BoxedState(state))) => (Document::State(state, place.to_string()), documents.byte_offset()),
         Some(Err(e)) => {
             let column = offset + e.column();
@@ -143,6 +146,8 @@ mod tests {
         assert_eq!(found(b"h: ssh: no route\n"), ["f: this is not a state: `h: ssh: no route`"]);
         assert!(found(whole.replace("\"host\":\"a\"", "\"host\":7").as_bytes())[0].contains("damaged: invalid type: integer `7`"));
         assert!(found(b"{\"rbt_state\":9,\"x\":[}")[0].contains("has version 9"));
+        let spaced = state("h").replace("\"rbt_state\":1", "\"rbt_state\": 9");
+        assert!(found(spaced.as_bytes())[0].contains("has version 9"), "{spaced}");
         let deep = format!("{BEGIN}1,\"maps\":{}", "[".repeat(100_000));
         assert!(found(deep.as_bytes())[0].contains("damaged"));
     }

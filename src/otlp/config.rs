@@ -156,7 +156,7 @@ fn parse(name: &str, url: &str) -> Result<Endpoint, Failure> {
         "https" => (Some(Trust::default()), HTTPS_PORT),
         _ => return Err(error()),
     };
-    let (authority, path) = rest.split_once('/').map_or((rest, String::new()), |(authority, path)| (authority, format!("/{path}")));
+    let (authority, path) = rest.split_once('/').map_or((rest, "/".into()), |(authority, path)| (authority, format!("/{path}")));
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok().filter(|port| *port > 0).ok_or_else(error)?),
         _ => (authority, default_port),

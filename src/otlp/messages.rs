@@ -133,10 +133,20 @@ impl Heading {
     }
 }
 
+fn key(family: &Family, series: &Series) -> Key {
+    (family.name.clone(), series.values.clone(), series.other)
+}
+
+/// The points of all series of sums.
+pub fn sums(families: &[Family]) -> BTreeMap<Key, Point> {
+    let sums = families.iter().filter(|family| family.kind != Kind::Gauge);
+    sums.flat_map(|family| family.series.iter().map(move |series| (key(family, series), series.point.clone()))).collect()
+}
+
 /// The point of a series; none if nothing was added since the last time.
 fn added(family: &Family, series: &Series, known: Option<&BTreeMap<Key, Point>>, sent: &mut Vec<(Key, Point)>) -> Option<Point> {
     let (Some(known), true) = (known, family.kind != Kind::Gauge) else { return Some(series.point.clone()) };
-    let key = (family.name.clone(), series.values.clone(), series.other);
+    let key = key(family, series);
     let point = match known.get(&key) {
         Some(before) => difference(&series.point, before),
         None => series.point.clone(),

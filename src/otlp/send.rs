@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::Signal;
 use super::client::{Client, Sent};
 use super::mailbox::Mailbox;
-use super::messages::{Heading, Key, Times, partial_success};
+use super::messages::{Heading, Key, Times, partial_success, sums};
 use crate::diag;
 use crate::metrics::{Family, Kind, Metrics, Point, Series};
 use crate::runtime::Scrapes;
@@ -187,9 +187,8 @@ impl MetricSender {
     pub fn run(self) -> bool {
         let Self { client, heading, mailbox, counts, scrapes, mut metrics, interval, delta, warn } = self;
         let mut line = Line::new(client, "metrics", warn);
-        let mut known: BTreeMap<Key, Point> = BTreeMap::new();
-        let start = scrapes.blank().start_ns;
-        let mut since = start;
+        let mut known: Option<BTreeMap<Key, Point>> = None;
+        let mut since = scrapes.blank().start_ns;
         let mut wait = interval;
         loop {
             mailbox.pause(wait);
@@ -202,16 +201,20 @@ impl MetricSender {
                 }
                 continue;
             };
+            // the collector has the sums of an earlier run from that run
+            let known =
+                known.get_or_insert_with(|| scrapes.inherited().map(|earlier| sums(&metrics.families(earlier))).unwrap_or_default());
             let mut families = metrics.families(&state);
             families.extend(counts.iter().map(|(signal, counts)| own_family(signal, counts)));
-            let start = if delta { since } else { start };
+            let start = if delta { since } else { scrapes.start_ns() };
             // the clock may have been set back
             let times = Times { start, now: now().max(start) };
-            let mut again = None;
-            for request in heading.metrics(&families, times, delta.then_some(&known)) {
+            let (mut again, mut refused) = (None, false);
+            for request in heading.metrics(&families, times, delta.then_some(&*known)) {
                 match line.send(&request.body, &mailbox) {
-                    // a rejected request would be rejected again
-                    Outcome::Done(_) | Outcome::Refused => known.extend(request.sent),
+                    Outcome::Done(_) => known.extend(request.sent),
+                    // The differences are a part of the next ones.
+                    Outcome::Refused => refused = true,
                     Outcome::Again(wait) => {
                         again = Some(wait);
                         break;
@@ -221,6 +224,7 @@ impl MetricSender {
             match again {
                 Some(after) => wait = after,
                 None if ends => return true,
+                None if refused => wait = interval,
                 None => (since, wait) = (times.now, interval),
             }
             if mailbox.is_over() {

@@ -137,7 +137,7 @@ impl EventLoop<'_> {
     /// Writes the output of `begin`, starts the command, and runs the iterators.
     fn start(&mut self, begun: BeginResult) -> anyhow::Result<()> {
         configure(&mut self.context, self.options);
-        self.context.inherit(begun.predecessor_state)?;
+        self.context.inherit(begun.predecessor_state, self.options.scrapes.as_deref())?;
         begun.first.into_iter().for_each(|output| self.context.say(output));
         self.context.flush(true);
         super::notify(&mut self.options.notify_fd)?;

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::context::RunContext;
@@ -26,6 +26,8 @@ pub struct Scrapes {
     finished: AtomicBool,
     /// The state before the run begins.
     initial_state: State,
+    /// The contents of an earlier run that this one continues.
+    inherited: OnceLock<State>,
     answer: Mutex<Option<Box<State>>>,
     answered: Condvar,
     /// Held by a requester until the answer is there.
@@ -47,6 +49,7 @@ impl Scrapes {
             requested: asked,
             finished: over,
             initial_state: blank,
+            inherited: OnceLock::new(),
             answer: Mutex::default(),
             answered: Condvar::new(),
             request_lock: Mutex::default(),
@@ -85,6 +88,16 @@ impl Scrapes {
     /// The state before the run begins.
     pub fn blank(&self) -> &State {
         &self.initial_state
+    }
+
+    /// The contents of an earlier run that this one continues. Its start is that of the series.
+    pub fn inherited(&self) -> Option<&State> {
+        self.inherited.get()
+    }
+
+    /// When the series started, in nanoseconds since 1970: with the run, or with an earlier one that it continues.
+    pub fn start_ns(&self) -> u64 {
+        self.inherited().unwrap_or(&self.initial_state).start_ns
     }
 
     /// Answers all later requests with the final state.
@@ -146,8 +159,9 @@ impl RunContext<'_> {
 
     /// Continues the series of an earlier run. A map whose types have changed starts again, and so do values that are
     /// not sums.
-    pub(super) fn inherit(&mut self, earlier: Option<Box<State>>) -> anyhow::Result<()> {
+    pub(super) fn inherit(&mut self, earlier: Option<Box<State>>, scrapes: Option<&Scrapes>) -> anyhow::Result<()> {
         let Some(earlier) = earlier else { return Ok(()) };
+        let mut inherited = Vec::new();
         for before in earlier.maps {
             let Some(map) = self.manifest.maps.iter().position(|map| map.name == before.name) else { continue };
             let (_, fd) = self.map_at(map)?;
@@ -156,9 +170,14 @@ impl RunContext<'_> {
                 self.warn(&format!("the series of {} start again: its type was {old}, and is {new}", before.name));
                 continue;
             }
+            inherited.push(before.clone());
             if let Some(cleared) = &mut self.cleared_totals {
                 cleared.add_contents(map, before);
             }
+        }
+        if let Some(scrapes) = scrapes {
+            let state = State { maps: inherited, start_ns: earlier.start_ns, ..scrapes.blank().clone() };
+            scrapes.inherited.get_or_init(|| state);
         }
         self.flush(true);
         Ok(())

@@ -50,6 +50,29 @@ pub struct State {
     pub prints_maps: bool,
     /// The maps, sorted by name.
     pub maps: Vec<Map>,
+    /// The runs of a sum. None: the state is that of one run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<RunId>,
+}
+
+impl State {
+    /// The runs that it contains.
+    pub fn runs(&self) -> Vec<RunId> {
+        let Self { host, boot_ns, start_ns, .. } = self;
+        let own = || vec![RunId { host: host.clone(), boot_ns: *boot_ns, start_ns: *start_ns }];
+        if self.runs.is_empty() { own() } else { self.runs.clone() }
+    }
+}
+
+/// A run on a machine.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RunId {
+    /// [`State::host`]
+    pub host: String,
+    /// [`State::boot_ns`]
+    pub boot_ns: u64,
+    /// [`State::start_ns`]
+    pub start_ns: u64,
 }
 
 /// The run time of a program.
