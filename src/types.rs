@@ -169,17 +169,26 @@ pub enum Type {
     Args,
 }
 
+/// Maximum length of an array, a string or a buffer.
+pub const MAX_LENGTH: u32 = 1 << 20;
 /// The maximum size of a type, so that sums of sizes do not overflow. The kernel rejects a map with values of this size.
 const MAX_SIZE: u32 = 1 << 30;
 
 impl Type {
     /// Does it contain a value that is decoded late and for which this is true?
     pub fn contains_deferred(&self, is: &dyn Fn(&Deferred) -> bool) -> bool {
+        let mut found = false;
+        self.each_deferred(&mut |_, value| found |= is(value));
+        found
+    }
+
+    /// Passes the values within it that are decoded late to `each`, with their types.
+    pub fn each_deferred(&self, each: &mut dyn FnMut(&Type, &Deferred)) {
         match self {
-            Type::Deferred(value) => is(value),
-            Type::Array(of, _) => of.contains_deferred(is),
-            Type::Tuple(elems) => elems.iter().any(|ty| ty.contains_deferred(is)),
-            Type::Record(record) => record.fields.iter().any(|field| field.ty.contains_deferred(is)),
+            Type::Deferred(value) => each(self, value),
+            Type::Array(of, _) => of.each_deferred(each),
+            Type::Tuple(elems) => elems.iter().for_each(|ty| ty.each_deferred(each)),
+            Type::Record(record) => record.fields.iter().for_each(|field| field.ty.each_deferred(each)),
             Type::Void
             | Type::Bool
             | Type::Int(_)
@@ -189,7 +198,7 @@ impl Type {
             | Type::Ptr(..)
             | Type::Struct(_)
             | Type::Agg(_)
-            | Type::Args => false,
+            | Type::Args => {}
         }
     }
 

@@ -143,7 +143,7 @@ pub(super) fn stacks<'c>(cx: &CodegenCx<'c>, limit: u32) -> PointerValue<'c> {
 
 /// See [`super::declare_stacks`].
 pub(super) fn declare(cx: &CodegenCx, ty: &Type) {
-    each_tag(ty, &mut |ty, tag| {
+    ty.each_deferred(&mut |ty, tag| {
         if python_frames::is_tag(tag) {
             stacks(cx, crate::emit::python_words(limit_of(ty)));
         } else if is_tag(tag) && limit_of(ty) > 0 {
@@ -154,29 +154,7 @@ pub(super) fn declare(cx: &CodegenCx, ty: &Type) {
 
 /// Do values of this type contain a user stack?
 pub fn contains_user_stack(ty: &Type) -> bool {
-    let mut found = false;
-    each_tag(ty, &mut |_, tag| found |= tag.tag == USER || python_frames::is_tag(tag));
-    found
-}
-
-/// Passes the deferred values within a type to `each`.
-fn each_tag(ty: &Type, each: &mut dyn FnMut(&Type, &Deferred)) {
-    match ty {
-        Type::Deferred(tag) => each(ty, tag),
-        Type::Array(of, _) => each_tag(of, each),
-        Type::Tuple(elems) => elems.iter().for_each(|ty| each_tag(ty, each)),
-        Type::Record(record) => record.fields.iter().for_each(|f| each_tag(&f.ty, each)),
-        Type::Void
-        | Type::Bool
-        | Type::Int(_)
-        | Type::Enum(_)
-        | Type::Str(_)
-        | Type::Buf(_)
-        | Type::Ptr(..)
-        | Type::Struct(_)
-        | Type::Agg(_)
-        | Type::Args => {}
-    }
+    ty.contains_deferred(&|tag| tag.tag == USER || python_frames::is_tag(tag))
 }
 
 /// A stack does not change while a program runs, so it is recorded once.

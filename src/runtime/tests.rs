@@ -15,8 +15,7 @@ use crate::host::Reader;
 use crate::probes::{ProgramType, SamplePeriod};
 use crate::render::{Rendered, Renderer};
 use crate::system::machine::live::Live;
-use crate::types::Int;
-use crate::types::Type;
+use crate::types::{Int, Type};
 use crate::value::{Pos, Value};
 
 /// Keeps the output.

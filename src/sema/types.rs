@@ -30,7 +30,7 @@ use crate::builtins::Codegen;
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast;
 use crate::system::TypeName;
-use crate::types::{Agg, Deferred, Enum, Field, Int, Record, Space, Type};
+use crate::types::{Agg, Deferred, Enum, Field, Int, MAX_LENGTH, Record, Space, Type};
 
 /// A type gathered from all uses of a variable, a map's value or a map's key.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,9 +54,6 @@ pub enum WeakSign {
     /// Of each part of a tuple or record.
     Parts(Vec<WeakSign>),
 }
-
-/// Maximum length of an array, a string or a buffer.
-const MAX_LENGTH: u32 = 1 << 20;
 
 impl WeakSign {
     /// The weakness of one part.

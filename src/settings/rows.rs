@@ -2,12 +2,11 @@
 
 use super::parse::{name_of, one_of, parse_bool, parse_duration, parse_int, parse_overhead, parse_word, write_duration, write_overhead};
 use super::{CacheUserSymbols, MapLayout, MissingProbes, NUMBER, SWITCH, Setting, TEXT, UNDECIDED, Unstable};
+use crate::types::MAX_LENGTH;
 use crate::value::StackMode;
 
 /// The size of the largest ring buffer, 1 GiB, in pages of 4 KiB.
 const MAX_RING_PAGES: u64 = 1 << 18;
-/// As for arrays.
-const MAX_STRING_BYTES: u64 = 1 << 20;
 
 macro_rules! number {
     ($field:ident, $least:literal, $doc:literal) => {
@@ -168,8 +167,8 @@ pub const SETTINGS: &[Setting] = &[
         at_run: false,
         set: |s, text| {
             let bytes = parse_int(text)?;
-            if !(1..=MAX_STRING_BYTES).contains(&bytes) {
-                return Err(format!("must be between 1 and {MAX_STRING_BYTES} (1 MiB)"));
+            if !(1..=u64::from(MAX_LENGTH)).contains(&bytes) {
+                return Err(format!("must be between 1 and {MAX_LENGTH} (1 MiB)"));
             }
             s.max_strlen = bytes;
             Ok(())
