@@ -536,6 +536,7 @@ fn slow_records_are_not_lost() {
     // 64 KiB: less than three bursts of 24-byte records; four times that may wait in memory
     let settings = Settings { perf_rb_pages: 16, ..Settings::default() };
     let mut session = load(&artifact, &Env::new(&sys, &settings), Options::default()).unwrap();
+    let (ring, _) = session.cx.loaded.ring.unwrap();
     let (go_on, wait) = std::sync::mpsc::channel();
     let caller = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(100));
@@ -543,7 +544,11 @@ fn slow_records_are_not_lost() {
             for _ in 0..BURST {
                 unsafe { libc::syscall(libc::SYS_getppid) };
             }
-            std::thread::sleep(Duration::from_millis(30));
+            // Waits until the ring is empty, however busy the machine is. The session keeps it open until this thread ends.
+            let mut unread = libc::pollfd { fd: ring, events: libc::POLLIN, revents: 0 };
+            while unsafe { libc::poll(&raw mut unread, 1, 0) } > 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
         go_on.send(()).unwrap();
         unsafe { libc::kill(libc::getpid(), libc::SIGINT) };

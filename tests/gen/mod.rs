@@ -272,6 +272,9 @@ fn make(kind: &str, n: u64, first: u64, snapshot: &Path, folder: &Path) -> ExitC
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// Loading a program that takes longer is reported. An emulated machine needs minutes for some.
+const SLOW_LOAD: Duration = Duration::from_secs(10);
+
 /// Loads the output of `make` in this kernel.
 fn load(folder: &Path) -> ExitCode {
     let machine = Machine::new();
@@ -288,12 +291,16 @@ fn load(folder: &Path) -> ExitCode {
             return ExitCode::FAILURE;
         };
         let artifact = Artifact { elf, ..rest };
+        let since = Instant::now();
         let mut outcome = machine.take(&artifact, &mut spent);
         let text = std::fs::read_to_string(file("bt")).unwrap_or_default();
         let again = matches!(outcome, Outcome::Complex(_)) && text.contains("unroll");
         if !matches!(outcome, Outcome::Fine(..)) && (again || artifact.manifest.programs.iter().any(|p| p.lowered.is_some())) {
             // Tries again without the mechanisms that the kernel rejected, as a run of rbt does.
             outcome = machine.try_script(&text, false).0;
+        }
+        if since.elapsed() >= SLOW_LOAD {
+            println!("seed {seed}: took {:.0} s of wall time", since.elapsed().as_secs_f64());
         }
         if let Outcome::Complex(said) = &outcome {
             println!("seed {seed}: {said}");

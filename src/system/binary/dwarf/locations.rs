@@ -8,14 +8,14 @@
 #![allow(clippy::wildcard_enum_match_arm)] // a few of many operations
 
 use gimli::{
-    Attribute, AttributeValue, DW_AT_bit_size, DW_AT_byte_size, DW_AT_const_value, DW_AT_data_bit_offset, DW_AT_frame_base, DW_AT_location,
-    DW_AT_type, Expression, RawLocListEntry,
+    Attribute, AttributeValue, DW_AT_bit_size, DW_AT_byte_size, DW_AT_data_bit_offset, DW_AT_frame_base, DW_AT_location, DW_AT_type,
+    Expression, RawLocListEntry,
 };
 
 use super::expressions::{Evaluation, Part};
 use super::frame::{Frame, Location};
 use super::no_location::NoLocation;
-use super::types::is_float;
+use super::types::{constant, is_float};
 use super::{BinaryTypes, DEPTH, Die, Entry, Slice};
 use crate::system::binary::instructions::follow::{Path, SP};
 use crate::system::machine::arch::HERE;
@@ -154,7 +154,7 @@ impl BinaryTypes {
     pub(super) fn start_search(&self, die: Die, entry: &Entry, ty: Option<&Type>) -> ArgumentSearch {
         let (size, boolean) = (ty.map(Type::size), ty == Some(&Type::Bool));
         let float = self.attribute_type(die, entry).and_then(|t| self.bare(t)).is_some_and(|(_, e)| is_float(&e));
-        let constant = entry.attr(DW_AT_const_value).and_then(|v| v.sdata_value().or_else(|| v.udata_value().map(|n| n as i64)));
+        let constant = constant(entry);
         let found = match (size, constant) {
             (None, _) => Some(NoLocation::Type),
             (_, Some(value)) => Some(NoLocation::Constant(value)),

@@ -27,7 +27,7 @@ impl BinaryTypes {
     pub fn enumerator(&self, name: &str) -> Option<(Arc<Enum>, i64)> {
         self.index.enumerations.iter().find_map(|die| {
             let found = self.children(*die).into_iter().find(|(d, e)| self.name(*d, e) == Some(name.as_bytes()))?;
-            Some((self.enumeration(*die)?, variant_value(&found.1)?))
+            Some((self.enumeration(*die)?, constant(&found.1)?))
         })
     }
 
@@ -171,7 +171,7 @@ impl BinaryTypes {
             .children(die)
             .iter()
             .filter(|(_, e)| e.tag() == gimli::DW_TAG_enumerator)
-            .filter_map(|(d, e)| Some((String::from_utf8_lossy(self.name(*d, e)?).into_owned(), variant_value(e)?)))
+            .filter_map(|(d, e)| Some((String::from_utf8_lossy(self.name(*d, e)?).into_owned(), constant(e)?)))
             .collect();
         let signed = match self.type_of(die, &entry, 1).and_then(|t| t.as_int()) {
             Some(int) => int.signed,
@@ -267,9 +267,11 @@ fn place(entry: &Entry, encoding: gimli::Encoding) -> Option<u32> {
     u32::try_from(bytes).ok()
 }
 
-fn variant_value(entry: &Entry) -> Option<i64> {
+/// The value of `DW_AT_const_value`. A form of fixed size (`DW_FORM_data1`) does not tell the sign: GCC and Clang write negative
+/// numbers as `DW_FORM_sdata`, so all others are extended by zeros.
+pub(super) fn constant(entry: &Entry) -> Option<i64> {
     let value = entry.attr(DW_AT_const_value)?;
-    value.sdata_value().or_else(|| value.udata_value().map(|v| v as i64))
+    value.udata_value().map(|v| v as i64).or_else(|| value.sdata_value())
 }
 
 fn base(entry: &Entry) -> Option<Type> {
