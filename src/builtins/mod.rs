@@ -41,7 +41,7 @@ use std::cell::RefCell;
 
 pub use cgroup::names_container;
 pub use stacks::contains_user_stack;
-pub use user_side::{AggregateSide, EventSide, UserSide, aggregate, user_side};
+pub use user_side::{AggregateSide, EventSide, UserSide, aggregate, counts_events, user_side};
 
 use crate::diag::{Diagnostic, Span};
 use crate::emit::{Builder, CodegenCx, IntValue, Operand, ThreadPointer};

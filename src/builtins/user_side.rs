@@ -110,3 +110,8 @@ pub fn aggregate(name: &str) -> Option<(&'static UserSide, &'static AggregateSid
     let row = user_side(name)?;
     Some((row, row.aggregate.as_ref()?))
 }
+
+/// Does the aggregation of this name count events, instead of combining values?
+pub fn counts_events(name: &str) -> bool {
+    aggregate(name).is_some_and(|(row, _)| row.params.is_empty())
+}

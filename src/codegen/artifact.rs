@@ -229,6 +229,9 @@ pub struct Map {
     /// For an aggregation in a plain map: the processors' slots in its value.
     #[serde(default)]
     pub slots: Option<Slots>,
+    /// The script only adds to its values, which are integers.
+    #[serde(default)]
+    pub adds: bool,
 }
 
 /// A kind of record: `u32` index into [`Manifest::events`], `u32` zero, perhaps an [`Origin`], then the fields.

@@ -11,6 +11,7 @@
 //! - `unwind.rs`: facts about the kernel for unwinding user stacks
 //! - `artifact.rs`: the result, an object and its manifest
 
+mod adding;
 pub mod artifact;
 mod chunk;
 mod double_buffer;
@@ -273,12 +274,14 @@ fn compile_within(
     script_cx.cx.identify_files();
     let ScriptCx { cx, lines, sampling, .. } = script_cx;
     let stacks = cx.stack_limits();
+    let adding = adding::maps(script);
     let maps = script.maps.iter().enumerate().map(|(id, m)| artifact::Map {
         name: m.name.clone(),
         key: m.key.clone(),
         value: m.value.clone(),
         double: cx.double(id),
         slots: cx.slots(id),
+        adds: adding.contains(&id),
     });
     let maps = maps.collect();
     let built = cx.build(dumps)?;

@@ -18,7 +18,6 @@ use crate::frontend::explain::{REFUSED, explain, not_compiled, refused_mechanism
 use crate::frontend::{self, Checked, Frontend};
 use crate::input;
 use crate::launch::require::require_privileges;
-use crate::metrics::MetricNames;
 use crate::runtime::{self, Options};
 use crate::sema;
 use crate::settings::{Mechanism, Settings};
@@ -121,9 +120,9 @@ fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, args: &Build) ->
     let Some(checked) = checked else {
         return Err(Failure::new("the script runs neither on this kernel nor on the others").code("bundle"));
     };
-    let mut script = start::described(run, &checked, front, None);
+    let mut script = start::described(run, &checked, front, None)?;
     script.text.clear();
-    script.metrics = MetricNames::of(front.sources.iter().map(|source| source.text.as_str()));
+    script.metrics = start::metric_names(&checked, front)?;
     let about = BundleInfo { kernel: kernel(), risky: checked.settings.allow_unsafe, help: help(front, tree, &checked), kernels };
     Ok(Bundle::new(variants, &checked.env(sys), script, about))
 }

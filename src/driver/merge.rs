@@ -77,21 +77,27 @@ fn merge(args: &Merge) -> Result<u8, Failure> {
 }
 
 fn add(file: &Path, sum: &mut Sum, problems: &mut Problems) -> Result<(), Failure> {
-    let mut refused = None;
-    let mut each = |found: Document| match found {
-        _ if refused.is_some() => {}
-        Document::Problem(what) => problems.problem(&what),
-        Document::State(state, place) => match sum.add(*state, &place) {
-            Ok(()) => {}
-            Err(MergeError::Document(what)) => problems.problem(&what),
-            Err(MergeError::Script(what)) => refused = Some(what),
-        },
+    let (mut refused, mut any) = (None, false);
+    let mut each = |found: Document| {
+        any = true;
+        match found {
+            _ if refused.is_some() => {}
+            Document::Problem(what) => problems.problem(&what),
+            Document::State(state, place) => match sum.add(*state, &place) {
+                Ok(()) => {}
+                Err(MergeError::Document(what)) => problems.problem(&what),
+                Err(MergeError::Script(what)) => refused = Some(what),
+            },
+        }
     };
     let done = if file == Path::new("-") {
         read("standard input", io::stdin().lock(), &mut each)
     } else {
         File::open(file).and_then(|from| read(&file.display().to_string(), from, &mut each))
     };
+    if done.is_ok() && !any && file != Path::new("-") {
+        problems.problem(&format!("{}: the file is empty", file.display()));
+    }
     if let Err(e) = done {
         problems.problem(&format!("cannot read {}: {}", file.display(), reason(&e)));
     }
@@ -138,7 +144,7 @@ fn print(args: &Merge, sum: Sum, problems: &mut Problems) -> Result<(), Failure>
                 Err(why) => problems.map_problem(&why),
             }
         }
-        sum.warnings().iter().filter(|_| run.warnings).for_each(|warning| problems.warn(warning));
+        sum.warnings().iter().filter(|_| run.warnings).for_each(|(code, what)| problems.warn(code, what));
         outputs.push(Output::Counts(sum.counts().into_iter().filter(|counts| !counts.complete()).collect()));
     }
     let options = RenderOptions {
@@ -198,8 +204,8 @@ impl Problems {
         }
     }
 
-    fn warn(&self, what: &str) {
-        report(&Failure::new(what).code("map-emptied").status(0), self.color);
+    fn warn(&self, code: &'static str, what: &str) {
+        report(&Failure::new(what).code(code).status(0), self.color);
     }
 
     fn finish(&self) {

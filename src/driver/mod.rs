@@ -158,7 +158,7 @@ fn script(run: &Run, mut budget: Option<&mut Budget>, measure: Option<(Overhead,
         require_privileges()?;
     }
     let budget = budget.as_deref();
-    let described = start::described(run, &checked, &front, budget);
+    let described = start::described(run, &checked, &front, budget)?;
     let mut launch = Launch::prepare(run, &described, &checked.settings, expectations::is_read_for_commands(run))?;
     (launch.base, launch.measure) = (merge::base(run)?, measure);
     launch.prefetched.set(prefetched);

@@ -367,7 +367,7 @@ impl Script {
         let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
         let checked = front.check(&tree, &sys)?;
         let compiled = compile(&checked, &sys, &mut front, true)?;
-        let mut described = start::described(run, &checked, &front, None);
+        let mut described = start::described(run, &checked, &front, None)?;
         described.name.clone_from(&self.name);
         let scrapes = described.scrapes()?;
         let replaces = {

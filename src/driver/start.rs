@@ -69,9 +69,10 @@ pub(super) fn start(
 }
 
 /// The information about a script, besides its compiled form, that running it needs.
-pub(super) fn described(run: &Run, checked: &Checked, front: &Frontend, budget: Option<&Budget>) -> Described {
+pub(super) fn described(run: &Run, checked: &Checked, front: &Frontend, budget: Option<&Budget>) -> Result<Described, Failure> {
     let first = front.sources.first();
-    Described {
+    let metrics = if run.serve.is_some() || run.otlp.is_some() { metric_names(checked, front)? } else { MetricNames::default() };
+    Ok(Described {
         name: first.map(|source| source.name.clone()).unwrap_or_default(),
         title: match &run.program {
             Program::Tool(script) => format!("rbt {}", script.name),
@@ -87,11 +88,19 @@ pub(super) fn described(run: &Run, checked: &Checked, front: &Frontend, budget: 
         hidden: working_maps(&checked.script),
         blocks: if let Program::Tool(_) = run.program { blocks(&checked.script) } else { Vec::new() },
         filters: filters(run, checked),
-        metrics: match run.serve.is_some() || run.otlp.is_some() {
-            true => MetricNames::of(front.sources.iter().map(|source| source.text.as_str())),
-            false => MetricNames::default(),
-        },
-    }
+        metrics,
+    })
+}
+
+/// The names of the script's metrics.
+///
+/// # Errors
+/// A comment about a metric is wrong.
+pub(super) fn metric_names(checked: &Checked, front: &Frontend) -> Result<MetricNames, Failure> {
+    let counts = |map: &&hir::Map| map.value.aggregation().is_some_and(|agg| builtins::counts_events(&agg.function));
+    let counts: Vec<String> = checked.script.maps.iter().filter(counts).map(|map| map.name.clone()).collect();
+    let texts = front.sources.iter().map(|source| source.text.as_str());
+    MetricNames::of(texts, working_maps(&checked.script), &counts).map_err(|wrong| front.wrong(wrong))
 }
 
 /// The digest of a script's texts, without those of its expectations.

@@ -19,17 +19,21 @@ pub(crate) fn read(program: &Program) -> Result<Source, Failure> {
         Program::Stdin => (PROGRAM_NAME.to_string(), standard_input()?),
         Program::File(path) => (path.display().to_string(), read_file(path)?),
     };
-    match String::from_utf8(bytes) {
-        Ok(text) => Ok(Source { name, text }),
-        Err(e) => {
-            let (bytes, at) = (e.as_bytes(), e.utf8_error().valid_up_to());
-            let line = bytes.iter().take(at).filter(|b| **b == b'\n').count() + 1;
-            let byte = bytes.get(at).copied().unwrap_or(0);
-            Err(Failure::new(format!("{name}, line {line}: the script is not UTF-8 text (byte 0x{byte:02x})"))
-                .code("not-text")
-                .help(format!("in a string, write such a byte as \\x{byte:02x}")))
-        }
+    // a file of zero bytes, such as one that was not written to the disk, is valid UTF-8
+    if let Some(zero) = bytes.iter().position(|byte| *byte == 0) {
+        return Err(not_text(&name, &bytes, zero));
     }
+    String::from_utf8(bytes)
+        .map(|text| Source { name: name.clone(), text })
+        .map_err(|e| not_text(&name, e.as_bytes(), e.utf8_error().valid_up_to()))
+}
+
+fn not_text(name: &str, bytes: &[u8], at: usize) -> Failure {
+    let line = bytes.iter().take(at).filter(|b| **b == b'\n').count() + 1;
+    let byte = bytes.get(at).copied().unwrap_or(0);
+    Failure::new(format!("{name}, line {line}: the script is not UTF-8 text (byte 0x{byte:02x})"))
+        .code("not-text")
+        .help(format!("in a string, write such a byte as \\x{byte:02x}"))
 }
 
 /// Standard input can be read only once, but may be needed for each kernel.

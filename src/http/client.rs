@@ -327,7 +327,32 @@ fn date(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::net::TcpListener;
+
     use super::*;
+
+    #[test]
+    fn interim_responses_may_share_a_packet_with_the_final_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = std::thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            for answer in
+                ["HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab", "HTTP/1.1 204 No\r\n\r\n"]
+            {
+                assert!(client.read(&mut [0; 1024]).unwrap() > 0);
+                client.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        let mut client = Client::new(Endpoint { host: "127.0.0.1".into(), port, tls: None }, 100).unwrap();
+        let request = Request { method: "GET", path: "/", headers: &[], body: &[] };
+        let mut ask = || client.request(&request, Duration::from_secs(20)).map(|answer| (answer.status, answer.body)).unwrap();
+        assert_eq!(ask(), (200, Some(b"ab".to_vec())));
+        // the connection is still usable
+        assert_eq!(ask(), (204, Some(Vec::new())));
+        server.join().unwrap();
+    }
 
     #[test]
     fn waits_are_read() {

@@ -8,7 +8,7 @@ use crate::output::FinalResults;
 use crate::render::TextFormatter;
 use crate::sema::hir;
 use crate::state::{Entry, Map, Printed, RunId, State};
-use crate::types::Type;
+use crate::types::{Int, Type};
 use crate::value::{Counts, MapView, MapViewKind, ShowOptions, Value};
 
 /// Maximum size in bytes of the displayed values of a map.
@@ -66,6 +66,8 @@ struct Total {
     refused: Option<NotSummable>,
     /// Hosts on which it was cleared before the end.
     emptied: BTreeSet<String>,
+    /// Runs have the same number, which the script assigns.
+    is_common: bool,
 }
 
 impl Sum {
@@ -81,9 +83,14 @@ impl Sum {
     pub fn add(&mut self, mut state: State, place: &str) -> Result<(), MergeError> {
         for map in &mut state.maps {
             validate(map).map_err(|why| MergeError::Document(format!("{place}: the state is damaged: {}: {why}", map.name)))?;
-            if self.by_host {
-                keep_host(map, &state.host);
+        }
+        if self.by_host && !state.by_host {
+            if state.host.contains(',') {
+                let what = format!("{place}: it is the sum of the hosts {}, which cannot be kept apart", state.host.replace(',', ", "));
+                return Err(MergeError::Document(what));
             }
+            state.maps.iter_mut().for_each(|map| keep_host(map, &state.host));
+            state.by_host = true;
         }
         self.fits(&state, place)?;
         let runs = state.runs();
@@ -101,8 +108,14 @@ impl Sum {
                 Some(total) => total.add(map, &state.host),
                 None => {
                     let blank = Map { entries: Vec::new(), emptied: 0, cleared: false, set: false, ..map.clone() };
-                    let mut total =
-                        Total { map: blank, entries: BTreeMap::new(), origins: BTreeMap::new(), refused: None, emptied: BTreeSet::new() };
+                    let mut total = Total {
+                        map: blank,
+                        entries: BTreeMap::new(),
+                        origins: BTreeMap::new(),
+                        refused: None,
+                        emptied: BTreeSet::new(),
+                        is_common: false,
+                    };
                     total.add(map, &state.host);
                     self.maps.push(total);
                 }
@@ -135,6 +148,11 @@ impl Sum {
                 head.script.name,
                 digest(head)
             )));
+        }
+        if head.by_host != state.by_host {
+            let by_host = |is: bool| if is { "has the hosts in its keys" } else { "does not" };
+            let what = format!("{place} {}, but {} {}", by_host(state.by_host), self.first, by_host(head.by_host));
+            return Err(MergeError::Script(what));
         }
         for map in &state.maps {
             if let Some(total) = self.maps.iter().find(|total| total.map.name == map.name).filter(|total| total.map.types() != map.types())
@@ -197,13 +215,21 @@ impl Sum {
         printed.chain(rest).map(view).filter_map(Result::transpose).collect()
     }
 
-    /// Warnings about the maps that are shown.
-    pub fn warnings(&self) -> Vec<String> {
-        let emptied = self.maps.iter().filter(|total| !total.emptied.is_empty());
-        let on = |total: &Total| total.emptied.iter().cloned().collect::<Vec<_>>().join(", ");
-        emptied
-            .map(|total| format!("the script emptied {} before the end on {}: the sum covers only later values", total.map.name, on(total)))
-            .collect()
+    /// Warnings about the maps that are shown, with their codes.
+    pub fn warnings(&self) -> Vec<(&'static str, String)> {
+        let mut warnings = Vec::new();
+        for Total { map, emptied, is_common, refused, .. } in &self.maps {
+            if !emptied.is_empty() {
+                let on = emptied.iter().cloned().collect::<Vec<_>>().join(", ");
+                let what = format!("the script emptied {} before the end on {on}: the sum covers only later values", map.name);
+                warnings.push(("map-emptied", what));
+            }
+            if *is_common && refused.is_none() {
+                let what = format!("{} is not a sum: the script assigns it, and runs have the same values", map.name);
+                warnings.push(("not-added", what));
+            }
+        }
+        warnings
     }
 
     /// The sum as a state, and why some maps are not in it.
@@ -254,6 +280,10 @@ fn extend(head: &mut State, other: State) {
 
 impl Total {
     fn add(&mut self, map: Map, host: &str) {
+        if map.adds != self.map.adds {
+            let what = format!("cannot merge {}: not all versions of rbt tell that the script only adds to it", map.name);
+            self.refused = Some(what.into());
+        }
         self.map.cleared |= map.cleared;
         self.map.set |= map.set;
         self.map.emptied = self.map.emptied.saturating_add(map.emptied);
@@ -280,6 +310,9 @@ impl Total {
         if let (Some(agg), Some(a), Some(b)) = (self.map.value.aggregation(), &known.counted, &entry.counted) {
             let sum = builtins::add(agg, a, b).map_err(|why| format!("cannot merge {element}: {why}"))?;
             known.counted = Some(sum);
+        } else if let (true, Some(a), Some(b)) = (self.map.adds, &known.value, &entry.value) {
+            let sum = add_numbers(&self.map.value, a, b).map_err(|why| format!("cannot merge {element}: {why}"))?;
+            known.value = Some(sum);
         } else if known.value != entry.value {
             let shown = |value: &Option<Value>| value.as_ref().map(text).unwrap_or_default();
             let (a, b) = (shown(&known.value), shown(&entry.value));
@@ -287,6 +320,8 @@ impl Total {
             let what = format!("cannot merge {element}, which the script assigns: it is {a} on {other} and {b} on {host}");
             let help = "count in the script, with count() or sum(), or keep the hosts apart with --by host";
             return Err(NotSummable { what, help: Some(help) });
+        } else if known.value.as_ref().is_some_and(|value| value.number().is_some()) {
+            self.is_common = true;
         }
         Ok(())
     }
@@ -319,6 +354,9 @@ fn validate(map: &mut Map) -> Result<(), String> {
     if map.key.is_none() && map.entries.len() > 1 {
         return Err("it has no keys, but several elements".into());
     }
+    if map.adds && !matches!(map.value, Type::Int(_)) {
+        return Err("only integers add up".into());
+    }
     let Type::Agg(agg) = &map.value else {
         let plain = |entry: &Entry| entry.counted.is_none() && entry.value.is_some();
         return if map.entries.iter().all(plain) { Ok(()) } else { Err("an element has no value".into()) };
@@ -336,6 +374,20 @@ fn validate(map: &mut Map) -> Result<(), String> {
         entry.counted = Some((row.state_codec.save)(agg, &[&slot]));
     }
     Ok(())
+}
+
+/// The sum of two values that a script counts with `++`.
+fn add_numbers(ty: &Type, a: &Value, b: &Value) -> Result<Value, String> {
+    let Type::Int(Int { bytes, signed }) = ty else { return Err("only integers add up".into()) };
+    let (Some(a), Some(b)) = (a.number(), b.number()) else { return Err("a value is not an integer".into()) };
+    let bits = 8 * u32::from(*bytes);
+    let too_large = || format!("the sum does not fit into {bits} bits");
+    let sum = a.checked_add(b).ok_or_else(too_large)?;
+    let (min, max) = if *signed { (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1) } else { (0, (1i128 << bits) - 1) };
+    if !(min..=max).contains(&sum) {
+        return Err(too_large());
+    }
+    Ok(if *signed { Value::Int(sum as i64) } else { Value::Uint(sum as u64) })
 }
 
 /// Inserts the host as the first part of the keys.

@@ -1,9 +1,11 @@
 //! Names of metrics and labels, from the text of a script.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use regex::Regex;
 use serde::{Deserialize, Serialize};
+
+use crate::diag::{Diagnostic, Diagnostics, Span};
 
 /// A unit of a script's numbers, and its base unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +23,7 @@ const UNITS: &[Unit] = &[
     Unit { words: &["us", "usecs", "microseconds"], base: "seconds", power: 6 },
     Unit { words: &["ms", "msecs", "milliseconds"], base: "seconds", power: 3 },
     Unit { words: &["s", "secs", "seconds"], base: "seconds", power: 0 },
-    Unit { words: &["b", "bytes"], base: "bytes", power: 0 },
+    Unit { words: &["bytes"], base: "bytes", power: 0 },
 ];
 
 /// The names and units of a script's maps.
@@ -31,6 +33,9 @@ pub struct MetricNames {
     labels: BTreeMap<String, Vec<String>>,
     /// From comments: `// metric: @m name=… unit=… labels=a,b help="…"`
     comments: BTreeMap<String, MetricComment>,
+    /// Maps that are not exported.
+    #[serde(default)]
+    hidden: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -54,30 +59,44 @@ pub struct Metric {
 }
 
 impl MetricNames {
-    /// From the texts of a script.
-    pub fn of<'a>(texts: impl Iterator<Item = &'a str>) -> Self {
+    /// From the texts of a script. Maps that the script uses only internally (`working`) are hidden unless a comment is about them.
+    /// `counts` contains the maps that count events, whose values have no unit.
+    ///
+    /// # Errors
+    /// A comment is wrong.
+    pub fn of<'a>(texts: impl Iterator<Item = &'a str>, working: Vec<String>, counts: &[String]) -> Result<Self, Diagnostics> {
         let mut names = Self::default();
-        for text in texts {
-            names.comments(text);
+        let mut wrong = Vec::new();
+        for (source, text) in texts.enumerate() {
+            names.comments(text, u16::try_from(source).unwrap_or_default(), counts, &mut wrong);
             names.keys(&without_comments(text));
         }
-        names
+        names.hidden = working.into_iter().filter(|map| !names.comments.contains_key(map)).collect();
+        if wrong.is_empty() { Ok(names) } else { Err(Diagnostics(wrong)) }
     }
 
-    /// The metric of a map.
-    pub fn metric(&self, map: &str) -> Metric {
+    /// Is the map used only internally?
+    pub fn is_hidden(&self, map: &str) -> bool {
+        self.hidden.contains(map)
+    }
+
+    /// The metric of a map; `counts`: it counts events.
+    pub fn metric(&self, map: &str, counts: bool) -> Metric {
         let given = self.comments.get(map);
         let mut words: Vec<String> = snake(map.trim_start_matches('@')).split('_').filter(|w| !w.is_empty()).map(String::from).collect();
-        let by_name = words.last().and_then(|last| unit(last));
+        // a letter alone, such as `@s`, can mean anything
+        let is_clear = words.len() > 1 || words.iter().all(|word| word.len() > 1);
+        let by_name = words.last().filter(|_| is_clear).and_then(|last| unit(last));
         if by_name.is_some() {
             words.pop();
         }
-        let unit = given.and_then(|given| self::unit(given.unit.as_deref()?)).or(by_name);
+        let unit = given.and_then(|given| self::unit(given.unit.as_deref()?)).or(by_name).filter(|_| !counts);
         // words that promtool interprets as units and types
-        words.retain(|word| self::unit(word).is_none() && !RESERVED.contains(&word.as_str()));
+        let is_type = |word: &str| RESERVED.contains(&word);
+        words.retain(|word| !(is_type(word) || word.len() > 1 && self::unit(word).is_some()));
         words.iter_mut().filter(|word| is_foreign_unit(word)).for_each(|word| word.insert_str(0, "map"));
         let mut name = match given.and_then(|given| given.name.clone()) {
-            Some(name) => snake(&name),
+            Some(name) => without_suffix(&snake(&name)).to_string(),
             None => ["rbt".to_string()]
                 .into_iter()
                 .chain(if words.is_empty() && unit.is_none() { vec!["map".into()] } else { words })
@@ -97,32 +116,26 @@ impl MetricNames {
         let mut all: Vec<String> = Vec::new();
         for i in 0..parts {
             let named = given.get(i).or_else(|| found.get(i).filter(|_| found.len() == parts)).map(|name| snake(name));
-            let name = named.filter(|name| !name.is_empty() && !["le", "other", "quantile"].contains(&name.as_str()));
+            let name = named.filter(|name| label_problem(name).is_none());
             let name = name.unwrap_or_else(|| format!("key{}", i + 1));
             all.push(if all.contains(&name) { format!("{name}_{}", i + 1) } else { name });
         }
         all
     }
 
-    fn comments(&mut self, text: &str) {
-        let Ok(word) = Regex::new(r#"([a-z]+)=("[^"]*"|\S+)"#) else { return };
-        for line in text.lines() {
-            let Some((map, rest)) = line.split_once("metric:").filter(|(before, _)| before.contains("//")).and_then(|(_, comment)| {
-                let comment = comment.trim();
-                Some(comment.split_once(' ').unwrap_or((comment, ""))).filter(|(map, _)| map.starts_with('@'))
-            }) else {
-                continue;
-            };
-            let given = self.comments.entry(map.to_string()).or_default();
-            for found in word.captures_iter(rest) {
+    fn comments(&mut self, text: &str, source: u16, counts: &[String], wrong: &mut Vec<Diagnostic>) {
+        let comment = Regex::new(r"//[ \t]*metric:[ \t]*(@[A-Za-z0-9_]*)([^\n]*)");
+        let (Ok(comment), Ok(word)) = (comment, Regex::new(r#"([^\s=]+)(?:=("[^"]*"|\S*))?"#)) else { return };
+        for found in comment.captures_iter(text) {
+            let (Some(map), Some(rest)) = (found.get(1), found.get(2)) else { continue };
+            let given = self.comments.entry(map.as_str().to_string()).or_default();
+            for found in word.captures_iter(rest.as_str()) {
                 let part = |i: usize| found.get(i).map_or("", |m| m.as_str());
-                let value = part(2).trim_matches('"').to_string();
-                match part(1) {
-                    "name" => given.name = Some(value),
-                    "help" => given.help = Some(value),
-                    "unit" => given.unit = Some(value),
-                    "labels" => given.labels = value.split(',').map(String::from).collect(),
-                    _ => {}
+                let place = found.get(0).map_or(0..0, |whole| rest.start() + whole.start()..rest.start() + whole.end());
+                let span = Span { source, start: place.start as u32, end: place.end as u32, ..Span::default() };
+                let value = part(2).trim_matches('"');
+                if let Err((what, help)) = given.set(part(1), value, counts.iter().any(|counts| counts == map.as_str())) {
+                    wrong.push(Diagnostic::error("bad-metric", span, what).help(help));
                 }
             }
         }
@@ -140,11 +153,68 @@ impl MetricNames {
     }
 }
 
+impl MetricComment {
+    /// Sets a property, or returns the error and its remedy.
+    fn set(&mut self, property: &str, value: &str, counts: bool) -> Result<(), (String, String)> {
+        match property {
+            "name" if value.is_empty() => return Err(("a metric needs a name".into(), "write one such as name=disk_time".into())),
+            "name" => self.name = Some(value.into()),
+            "help" => self.help = Some(value.into()),
+            "unit" if counts => return Err(("a count has no unit".into(), "remove `unit`".into())),
+            "unit" if unit(value).is_none() => {
+                let known: Vec<&str> = UNITS.iter().flat_map(|unit| unit.words).copied().collect();
+                return Err((format!("rbt does not know the unit `{value}`"), format!("known units: {}", known.join(", "))));
+            }
+            "unit" => self.unit = Some(value.into()),
+            "labels" => {
+                let labels: Vec<String> = value.split(',').map(String::from).collect();
+                for (i, label) in labels.iter().enumerate() {
+                    if let Some(why) = label_problem(label) {
+                        return Err((format!("`{label}` cannot be a label: {why}"), "choose another name, such as `device`".into()));
+                    }
+                    if labels.iter().take(i).any(|before| snake(before) == snake(label)) {
+                        return Err((format!("two labels have the name `{label}`"), "choose different names".into()));
+                    }
+                }
+                self.labels = labels;
+            }
+            _ => {
+                let what = format!("a metric has no property `{property}`");
+                return Err((what, "the properties are name, help, unit and labels; quote texts with blanks: help=\"…\"".into()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a name cannot be that of a label.
+fn label_problem(name: &str) -> Option<&'static str> {
+    if ["le", "other", "quantile"].contains(&name) {
+        Some("rbt and Prometheus use it")
+    } else if name.starts_with("__") {
+        Some("Prometheus reserves names that start with __")
+    } else if name.is_empty()
+        || name.starts_with(|c: char| c.is_ascii_digit())
+        || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    {
+        Some("names consist of letters, digits and underscores")
+    } else {
+        None
+    }
+}
+
+/// Suffixes of series, which the formats add.
+const SUFFIXES: &[&str] = &["_total", "_count", "_sum", "_bucket", "_created", "_info"];
+
+fn without_suffix(name: &str) -> &str {
+    SUFFIXES.iter().find_map(|suffix| name.strip_suffix(suffix)).filter(|name| !name.is_empty()).unwrap_or(name)
+}
+
 /// Words for types, which are not part of a metric's name.
 const RESERVED: &[&str] = &["total", "count", "sum", "bucket", "created", "info", "gauge", "counter", "histogram", "summary", "untyped"];
 
 /// Abbreviations that promtool takes for units.
-const ABBREVIATIONS: &[&str] = &["sec", "kb", "mb", "gb", "tb", "pb", "m", "h", "d"];
+const ABBREVIATIONS: &[&str] = &["s", "b", "sec", "kb", "mb", "gb", "tb", "pb", "m", "h", "d"];
 /// Units that promtool knows: its base units, and others.
 const BASE_UNITS: &[&str] = &["amperes", "bytes", "celsius", "grams", "joules", "kelvin", "meters", "metres", "seconds", "volts"];
 const OTHER_UNITS: &[&str] = &[
@@ -237,16 +307,19 @@ mod tests {
         let names = MetricNames::of(
             ["// metric: @d name=disk_time unit=us help=\"Time of a request\" labels=device\n/* @x[no] */ p { @x[comm, args.dev, str(args.filename, 3), $y, (uint64)1, comm] = count(); @d[a.b] = hist(1) }"]
                 .into_iter(),
-        );
+            Vec::new(),
+            &[],
+        )
+        .unwrap();
         assert_eq!(names.labels("@x", 6), ["comm", "dev", "filename", "y", "uint64", "comm_6"]);
         assert_eq!(names.labels("@x", 2), ["key1", "key2"]);
         assert_eq!(names.labels("@d", 1), ["device"]);
-        let d = names.metric("@d");
+        let d = names.metric("@d", false);
         assert_eq!(
             (d.name.as_str(), d.help.as_deref(), d.unit.map(|u| u.power)),
             ("disk_time_seconds", Some("Time of a request"), Some(6))
         );
-        let name = |map: &str| names.metric(map).name;
+        let name = |map: &str| names.metric(map, false).name;
         assert_eq!(
             [name("@"), name("@ns"), name("@readCount"), name("@read_bytes"), name("@9x")],
             ["rbt_map", "rbt_seconds", "rbt_read", "rbt_read_bytes", "rbt_9x"]
@@ -255,5 +328,50 @@ mod tests {
             [name("@h"), name("@disk_kb"), name("@minutes"), name("@kilobytes_read"), name("@volts")],
             ["rbt_maph", "rbt_disk_mapkb", "rbt_mapminutes", "rbt_mapkilobytes_read", "rbt_volts"]
         );
+        assert_eq!(
+            [name("@b"), name("@s"), name("@wait_s"), name("@side_b")],
+            ["rbt_mapb", "rbt_maps", "rbt_wait_seconds", "rbt_side_mapb"]
+        );
+        // a count has no unit, whatever the name of its map
+        let counted = |map: &str| names.metric(map, true);
+        assert_eq!((counted("@slow_ms").name.as_str(), counted("@slow_ms").unit), ("rbt_slow", None));
+        assert_eq!((counted("@b").name.as_str(), counted("@b").unit), ("rbt_mapb", None));
+    }
+
+    fn of(text: &str) -> Result<MetricNames, Vec<(String, String)>> {
+        let counts = ["@c".to_string()];
+        MetricNames::of([text].into_iter(), vec!["@start".into(), "@shown".into()], &counts).map_err(|wrong| {
+            let word = |d: &Diagnostic| text[d.span.start as usize..d.span.end as usize].to_string();
+            wrong.0.iter().map(|d| (word(d), d.message.clone())).collect()
+        })
+    }
+
+    #[test]
+    fn wrong_comments_are_errors() {
+        let one = |text: &str| of(&format!("// metric: @m {text}\np {{ @m[1, 2] = sum(1); }}")).unwrap_err();
+        let is = |text: &str, word: &str, what: &str| assert_eq!(one(text), [(word.to_string(), what.to_string())]);
+        is("name=x unit=minutes", "unit=minutes", "rbt does not know the unit `minutes`");
+        is("labels=a,__name__", "labels=a,__name__", "`__name__` cannot be a label: Prometheus reserves names that start with __");
+        is("labels=a-b", "labels=a-b", "`a-b` cannot be a label: names consist of letters, digits and underscores");
+        is("labels=le", "labels=le", "`le` cannot be a label: rbt and Prometheus use it");
+        is("labels=a,A", "labels=a,A", "two labels have the name `A`");
+        is("uint=ns", "uint=ns", "a metric has no property `uint`");
+        is("name=", "name=", "a metric needs a name");
+        assert_eq!(of("// metric: @c unit=ms\n").unwrap_err(), [("unit=ms".to_string(), "a count has no unit".to_string())]);
+        assert!(of("// the metric: @m is good").is_ok());
+    }
+
+    #[test]
+    fn suffixes_are_not_repeated() {
+        let names = of("// metric: @c name=x_total\n// metric: @h name=wait_bucket unit=us\n// metric: @t name=total").unwrap();
+        let name = |map: &str| names.metric(map, false).name;
+        assert_eq!([name("@c"), name("@h"), name("@t")], ["x", "wait_seconds", "total"]);
+    }
+
+    #[test]
+    fn working_maps_are_hidden() {
+        let names = of("// metric: @shown help=\"x\"\np { @start[$__name__] = 1; }").unwrap();
+        assert!(names.is_hidden("@start") && !names.is_hidden("@shown") && !names.is_hidden("@c"));
+        assert_eq!(names.labels("@start", 1), ["key1"]);
     }
 }

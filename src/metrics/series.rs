@@ -1,11 +1,12 @@
 //! From a state to metrics: each map is a family of series, and so is each of rbt's counters of the run.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use super::names::MetricNames;
 use crate::builtins;
 use crate::render::{self, TextFormatter};
-use crate::state::{AggregateState, Map, State};
+use crate::state::{AggregateState, Entry, Map, State};
 use crate::types::Agg;
 use crate::value::{Counts, Hist, Scale, Value};
 
@@ -16,6 +17,44 @@ pub struct Metrics {
     max_series: usize,
     /// The values of the labels, by map.
     known: BTreeMap<String, BTreeSet<Vec<String>>>,
+    /// The combined series, by map.
+    others: BTreeMap<String, Other>,
+}
+
+/// The combined series of a map. It never goes back, although the script may delete keys.
+#[derive(Default)]
+struct Other {
+    /// The sum of the keys at the last request.
+    last: Point,
+    /// What was counted for keys that are deleted.
+    deleted: Point,
+}
+
+impl Other {
+    /// The series for this sum of the keys that exist.
+    fn with_deleted(&mut self, now: Point) -> Point {
+        let fell = |before: u64, now: u64| before.saturating_sub(now);
+        let Self { last, deleted } = self;
+        let buckets = last.buckets.iter().map(|(bound, n)| (*bound, fell(*n, now.bucket(*bound))));
+        let lost = Point {
+            value: last.value.saturating_sub(now.value).max(0),
+            count: fell(last.count, now.count),
+            // a sum may fall because of negative values
+            sum: last.sum.filter(|_| now.count < last.count).map(|sum| sum.saturating_sub(now.sum.unwrap_or(0))),
+            buckets: buckets.collect(),
+            negative: last.negative,
+        };
+        let sum = lost.sum.unwrap_or(0);
+        deleted.add(&Point { sum: last.sum.map(|_| sum), ..lost });
+        let mut shown = now.clone();
+        shown.add(deleted);
+        shown.sum = now.sum.or(last.sum).map(|sum| sum.saturating_add(deleted.sum.unwrap_or(0)));
+        if !shown.buckets.is_empty() {
+            shown.count = shown.buckets.iter().fold(0u64, |sum, (_, n)| sum.saturating_add(*n));
+        }
+        *last = now;
+        shown
+    }
 }
 
 /// The type of a metric.
@@ -89,6 +128,11 @@ impl Point {
             self.buckets.iter_mut().zip(&other.buckets).for_each(|(a, b)| a.1 = a.1.saturating_add(b.1));
         }
     }
+
+    /// The number of values in the bucket of this bound.
+    fn bucket(&self, bound: i128) -> u64 {
+        self.buckets.iter().find(|(of, _)| *of == bound).map_or(0, |(_, n)| *n)
+    }
 }
 
 impl Family {
@@ -127,7 +171,7 @@ impl Family {
 impl Metrics {
     /// Creates it without any shown series.
     pub fn new(names: MetricNames, max_series: u64) -> Self {
-        Self { names, max_series: usize::try_from(max_series).unwrap_or(usize::MAX), known: BTreeMap::new() }
+        Self { names, max_series: usize::try_from(max_series).unwrap_or(usize::MAX), known: BTreeMap::new(), others: BTreeMap::new() }
     }
 
     /// The families of a state.
@@ -152,17 +196,15 @@ impl Metrics {
 
     /// The family of a map, and the number of series that are not shown individually.
     fn family(&mut self, map: &Map, script: &str) -> Option<(Family, u64)> {
-        let kind = kind(map)?;
-        let metric = self.names.metric(&map.name);
-        let formatter = TextFormatter::default();
+        let kind = kind(map).filter(|_| !self.names.is_hidden(&map.name))?;
+        let metric = self.names.metric(&map.name, map.value.aggregation().is_some_and(|agg| builtins::counts_events(&agg.function)));
         let mut series: Vec<Series> = Vec::new();
         let mut other: Option<Point> = None;
         let (mut folded, known) = (0, self.known.entry(map.name.clone()).or_default());
-        let mut found: Vec<(Vec<String>, Point)> = Vec::new();
-        for entry in &map.entries {
-            let Some(point) = point(map, kind, entry.value.as_ref(), entry.counted.as_ref()) else { continue };
-            found.push((key_parts(map, &entry.key).iter().map(|part| formatter.format(part).trim().to_string()).collect(), point));
-        }
+        let found: Vec<(Vec<String>, Point)> = merged(map)
+            .into_iter()
+            .filter_map(|(values, entry)| Some((values, point(map, kind, entry.value.as_ref(), entry.counted.as_ref())?)))
+            .collect();
         // a gauge without a value leaves its place to another; counters keep theirs, since they never go back
         if kind == Kind::Gauge {
             let there: BTreeSet<&Vec<String>> = found.iter().map(|(values, _)| values).collect();
@@ -186,16 +228,10 @@ impl Metrics {
             folded += of.keys;
             other.get_or_insert_with(Point::default).add(&point);
         }
-        series.sort_by(|a, b| a.values.cmp(&b.values));
-        // keys with the same labels form one series
-        series.dedup_by(|b, a| {
-            let same = a.values == b.values;
-            if same {
-                a.point.add(&b.point);
-            }
-            same
-        });
-        series.extend(other.filter(|_| kind != Kind::Gauge).map(|point| Series { values: Vec::new(), other: true, point }));
+        if kind != Kind::Gauge && (other.is_some() || self.others.contains_key(&map.name)) {
+            let point = self.others.entry(map.name.clone()).or_default().with_deleted(other.unwrap_or_default());
+            series.push(Series { values: Vec::new(), other: true, point });
+        }
         if series.is_empty() {
             return None;
         }
@@ -204,6 +240,43 @@ impl Metrics {
         let (unit, power) = (metric.unit.map(|unit| unit.base), metric.unit.map_or(0, |unit| unit.power));
         Some((Family { name: metric.name, kind, help, unit, power, labels, series }, folded))
     }
+}
+
+/// The entries by the values of their labels. Keys with the same labels, such as stacks that differ only in addresses, are one
+/// series: aggregations are merged, and numbers are added.
+fn merged(map: &Map) -> BTreeMap<Vec<String>, Entry> {
+    let formatter = TextFormatter::default();
+    let mut found: BTreeMap<Vec<String>, Entry> = BTreeMap::new();
+    for entry in &map.entries {
+        let values: Vec<String> = key_parts(map, &entry.key).iter().map(|part| label(&formatter, part)).collect();
+        let Some(known) = found.get_mut(&values) else {
+            found.insert(values, entry.clone());
+            continue;
+        };
+        if let (Some(agg), Some(a), Some(b)) = (map.value.aggregation(), &known.counted, &entry.counted) {
+            // what does not fit is left out
+            known.counted = builtins::add(agg, a, b).ok().or_else(|| known.counted.clone());
+        } else if let (Some(a), Some(b)) = (known.value.as_ref().and_then(Value::number), entry.value.as_ref().and_then(Value::number)) {
+            known.value = i64::try_from(a.saturating_add(b)).ok().map(Value::Int).or(known.value.clone());
+        }
+    }
+    found
+}
+
+/// The value of a label. Different strings have different labels: bytes that are not UTF-8 are escaped, and blanks are kept.
+fn label(formatter: &TextFormatter, part: &Value) -> String {
+    if let Value::Str { bytes, cut: false } = part { escaped(bytes) } else { formatter.format(part).trim().to_string() }
+}
+
+fn escaped(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        chunk.invalid().iter().for_each(|byte| {
+            let _ = write!(text, "\\x{byte:02x}");
+        });
+    }
+    text
 }
 
 fn key_parts<'a>(map: &Map, key: &'a Value) -> &'a [Value] {
@@ -291,7 +364,8 @@ fn buckets(agg: &Agg, counted: &AggregateState) -> Option<Vec<(i128, u64)>> {
             i if i > inner => i128::MAX,
             i => min + i * step - 1,
         };
-        return Some(counts.iter().enumerate().map(|(i, n)| (bound(i), *n)).collect());
+        let all = counts.iter().enumerate().map(|(i, n)| (bound(i), *n)).collect();
+        return Some(within(agg.signed, all));
     } else if let Value::Hist(hist) = &value {
         render::buckets(hist).map(|(_, max, n)| (max.unwrap_or(i128::MAX), n)).collect()
     } else {
@@ -303,7 +377,13 @@ fn buckets(agg: &Agg, counted: &AggregateState) -> Option<Vec<(i128, u64)>> {
             *count = count.saturating_add(n);
         }
     }
-    Some(all)
+    Some(within(agg.signed, all))
+}
+
+/// The buckets that values of this sign can be in.
+fn within(signed: bool, mut all: Vec<(i128, u64)>) -> Vec<(i128, u64)> {
+    all.retain(|(bound, n)| signed || *bound >= 0 || *n > 0);
+    all
 }
 
 type CounterColumn = (&'static str, &'static str, fn(&Counts) -> u64);
@@ -395,6 +475,89 @@ pub fn scaled(n: i128, power: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::Type;
+
+    fn map(value: Type, entries: Vec<Entry>) -> State {
+        let map = Map {
+            name: "@m".into(),
+            key: Some(Type::Str(16)),
+            value,
+            set: true,
+            adds: false,
+            emptied: 0,
+            cleared: false,
+            entries,
+            other: None,
+        };
+        State { maps: vec![map], ..State::default() }
+    }
+
+    fn key(key: &[u8]) -> Value {
+        Value::Str { bytes: key.to_vec(), cut: false }
+    }
+
+    fn agg(function: &str) -> Type {
+        Type::Agg(Agg { function: function.into(), signed: false, params: Vec::new(), size: 8 }.into())
+    }
+
+    fn shown(metrics: &mut Metrics, state: &State) -> Vec<(String, i128)> {
+        let families = metrics.families(state);
+        let family = families.iter().find(|family| family.name == "rbt_mapm").unwrap();
+        let labels = |s: &Series| if s.other { "other".to_string() } else { s.values.concat() };
+        family.series.iter().map(|series| (labels(series), series.point.value)).collect()
+    }
+
+    #[test]
+    fn different_strings_are_different_series() {
+        let entry = |k: &[u8], n| Entry { key: key(k), value: Some(Value::Int(n)), counted: None };
+        let entries = vec![entry(b"a", 1), entry(b" a", 2), entry(b"a\xff", 3), entry(b"a\xfe", 4)];
+        let mut metrics = Metrics::new(MetricNames::default(), 10);
+        let all = shown(&mut metrics, &map(Type::I64, entries));
+        assert_eq!(all, [(" a".into(), 2), ("a".into(), 1), ("a\\xfe".into(), 4), ("a\\xff".into(), 3)]);
+    }
+
+    #[test]
+    fn keys_with_the_same_labels_are_merged() {
+        let entry = |n| Entry {
+            key: Value::Text("x".into()),
+            value: None,
+            counted: Some(AggregateState { max: Some(n), ..AggregateState::default() }),
+        };
+        let mut metrics = Metrics::new(MetricNames::default(), 10);
+        assert_eq!(shown(&mut metrics, &map(agg("max"), vec![entry(3), entry(5)])), [("x".into(), 5)]);
+        let plain = |n| Entry { key: Value::Text("x".into()), value: Some(Value::Int(n)), counted: None };
+        assert_eq!(shown(&mut metrics, &map(Type::I64, vec![plain(3), plain(5)])), [("x".into(), 8)]);
+    }
+
+    #[test]
+    fn the_combined_series_never_goes_back() {
+        let count = |n| Some(AggregateState { count: Some(n), ..AggregateState::default() });
+        let state = |all: &[(&str, u64)]| {
+            map(agg("count"), all.iter().map(|(k, n)| Entry { key: key(k.as_bytes()), value: None, counted: count(*n) }).collect())
+        };
+        let mut metrics = Metrics::new(MetricNames::default(), 1);
+        let mut other = |all: &[(&str, u64)]| shown(&mut metrics, &state(all)).iter().find(|(name, _)| name == "other").map(|(_, n)| *n);
+        assert_eq!(other(&[("a", 1)]), None);
+        assert_eq!(other(&[("a", 1), ("b", 5), ("c", 7)]), Some(12));
+        assert_eq!(other(&[("a", 1), ("b", 6)]), Some(12));
+        assert_eq!(other(&[("a", 1), ("b", 8)]), Some(14));
+        assert_eq!(other(&[("a", 1)]), Some(14));
+        assert_eq!(other(&[("a", 1), ("b", 2)]), Some(16));
+    }
+
+    #[test]
+    fn deleted_histograms_stay_counted() {
+        let point = |buckets: &[(i128, u64)], sum| Point {
+            buckets: buckets.to_vec(),
+            count: buckets.iter().map(|(_, n)| n).sum(),
+            sum,
+            ..Point::default()
+        };
+        let mut other = Other::default();
+        assert_eq!(other.with_deleted(point(&[(1, 2), (3, 4)], Some(9))), point(&[(1, 2), (3, 4)], Some(9)));
+        assert_eq!(other.with_deleted(point(&[(1, 3), (3, 0)], Some(3))), point(&[(1, 3), (3, 4)], Some(9)));
+        assert_eq!(other.with_deleted(Point::default()), point(&[(1, 3), (3, 4)], Some(9)));
+    }
 
     #[test]
     fn numbers_are_exact() {

@@ -256,6 +256,9 @@ mod tests {
         assert_eq!((metrics.timeout, metrics.headers.len()), (Duration::from_millis(5), 2));
         assert_eq!(metrics.headers[0], ("a".into(), "b c".into()));
         assert_eq!((of(all.metrics), of(all.logs)), ("c:4318/v1/metrics".into(), "l:80/x".into()));
+        // without a path, the endpoint of one signal is the root
+        let root = config("env", &[("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "http://l:5")]).unwrap();
+        assert_eq!(of(root.logs), "l:5/");
         assert_eq!(all.resource[1..], [("x".into(), "é".into()), ("service.name".into(), "s".into())]);
         assert!(config("env", &[("OTEL_LOGS_EXPORTER", "none")]).unwrap().logs.is_none());
         let vars = [

@@ -48,6 +48,37 @@ struct Line {
     warn: bool,
     wait: Duration,
     failed: bool,
+    /// Requests that were refused, those that were accepted in part, and those that were accepted with a warning.
+    refusals: Repeated,
+    rejections: Repeated,
+    warnings: Repeated,
+}
+
+/// A problem that may occur with each request. It is reported when it has occurred once, 10 times, 100 times, and so on.
+#[derive(Default)]
+struct Repeated {
+    times: u64,
+    reported: u64,
+    /// The items that were lost.
+    items: u64,
+}
+
+impl Repeated {
+    /// Counts the problem, and returns what to add to a report if it is to be reported.
+    fn occurred(&mut self, items: u64) -> Option<String> {
+        self.times += 1;
+        self.items = self.items.saturating_add(items);
+        if self.times < self.reported.saturating_mul(10) {
+            return None;
+        }
+        self.reported = self.times;
+        Some(if self.times == 1 { String::new() } else { format!(" ({} requests so far)", self.times) })
+    }
+
+    /// The number of requests, if it is not reported yet.
+    fn unreported(&self) -> Option<u64> {
+        (self.times > self.reported).then_some(self.times)
+    }
 }
 
 /// The result of a request.
@@ -62,7 +93,9 @@ enum Outcome {
 
 impl Line {
     fn new(client: Client, what: &'static str, warn: bool) -> Self {
-        Self { client, what, warn, wait: MIN_RETRY_DELAY, failed: false }
+        let none = Repeated::default;
+        let (refusals, rejections, warnings) = (none(), none(), none());
+        Self { client, what, warn, wait: MIN_RETRY_DELAY, failed: false, refusals, rejections, warnings }
     }
 
     fn report(&self, word: &str, why: &str) {
@@ -79,8 +112,19 @@ impl Line {
                 }
                 self.wait = MIN_RETRY_DELAY;
                 let rejected = partial_success(&answer);
-                if let Some((n, why)) = &rejected {
-                    self.report("warning:", &format!("the collector rejected {n} {}: {why}", self.what));
+                match &rejected {
+                    Some((0, why)) => {
+                        if let Some(often) = self.warnings.occurred(0) {
+                            self.report("warning:", &format!("the collector warns about {}: {why}{often}", self.what));
+                        }
+                    }
+                    Some((n, why)) => {
+                        if let Some(often) = self.rejections.occurred(*n) {
+                            let all = self.rejections.items;
+                            self.report("warning:", &format!("the collector rejected {all} {}: {why}{often}", self.what));
+                        }
+                    }
+                    None => {}
                 }
                 Outcome::Done(rejected.map_or(0, |(n, _)| n))
             }
@@ -93,9 +137,27 @@ impl Line {
                 Outcome::Again(wait)
             }
             Sent::Refused(why) => {
-                self.report("warning:", &format!("cannot send {}: {why}", self.what));
+                if let Some(often) = self.refusals.occurred(0) {
+                    self.report("warning:", &format!("cannot send {}: {why}{often}", self.what));
+                }
                 Outcome::Refused
             }
+        }
+    }
+}
+
+impl Drop for Line {
+    /// Reports the totals.
+    fn drop(&mut self) {
+        let Self { what, refusals, rejections, warnings, .. } = &*self;
+        if let Some(n) = refusals.unreported() {
+            self.report("warning:", &format!("the collector refused {n} requests with {what}"));
+        }
+        if let Some(n) = rejections.unreported() {
+            self.report("warning:", &format!("the collector rejected {} {what} in {n} requests", rejections.items));
+        }
+        if let Some(n) = warnings.unreported() {
+            self.report("warning:", &format!("the collector warned about {what} in {n} requests"));
         }
     }
 }
@@ -249,5 +311,21 @@ fn own_family(signal: &Signal, counts: &RecordCounts) -> Family {
         power: 0,
         labels: vec!["outcome".into()],
         series: vec![series("sent", &counts.sent), series("refused", &counts.refused), series("overflowed", &counts.overflowed)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Repeated;
+
+    #[test]
+    fn repeated_problems_are_reported_at_growing_intervals() {
+        let mut problem = Repeated::default();
+        let reported: Vec<u64> = (1..=250).filter(|_| problem.occurred(2).is_some()).collect();
+        assert_eq!(reported, [1, 10, 100]);
+        assert_eq!((problem.unreported(), problem.items), (Some(250), 500));
+        let mut once = Repeated::default();
+        assert_eq!(once.occurred(0), Some(String::new()));
+        assert_eq!(once.unreported(), None);
     }
 }

@@ -109,7 +109,7 @@ mod tests {
         let counted = || Some(AggregateState { count: Some(1), ..AggregateState::default() });
         let entries = keys.map(|key| Entry { key: Value::Uint(key), value: None, counted: counted() }).collect();
         let value = Type::Agg(agg.into());
-        Map { name: "@".into(), key: Some(Type::U64), value, set: true, emptied: 0, cleared: false, entries, other: None }
+        Map { name: "@".into(), key: Some(Type::U64), value, set: true, adds: false, emptied: 0, cleared: false, entries, other: None }
     }
 
     /// The count of each key, and that of all other keys with their number.

@@ -15,7 +15,7 @@ pub fn text(families: &[Family], open: bool) -> String {
         }
         for series in &family.series {
             let labels: Vec<String> = family.labels_of(series).map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
-            sample(family, &labels.join(","), &series.point, &mut to);
+            sample(family, &labels.join(","), &series.point, open, &mut to);
         }
     }
     if open {
@@ -48,7 +48,7 @@ fn head(of: &Family, open: bool, to: &mut String) {
     }
 }
 
-fn sample(family: &Family, labels: &str, point: &Point, to: &mut String) {
+fn sample(family: &Family, labels: &str, point: &Point, open: bool, to: &mut String) {
     let Family { name, kind, power, .. } = family;
     let power = *power;
     let braces = |labels: &str| if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
@@ -65,10 +65,12 @@ fn sample(family: &Family, labels: &str, point: &Point, to: &mut String) {
                 let _ = writeln!(to, "{name}_bucket{{{labels}{comma}le=\"{}\"}} {sum}", scaled(*bound, power));
             }
             let _ = writeln!(to, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {}", point.count);
-            if let Some(sum) = point.sum {
+            // OpenMetrics allows a sum only if no bound is negative, and the count only with the sum
+            let sum = point.sum.filter(|_| !open || point.buckets.iter().all(|(bound, _)| *bound >= 0));
+            if let Some(sum) = sum {
                 let _ = writeln!(to, "{name}_sum{of} {}", scaled(sum, power));
             }
-            writeln!(to, "{name}_count{of} {}", point.count)
+            if sum.is_some() || !open { writeln!(to, "{name}_count{of} {}", point.count) } else { Ok(()) }
         }
     };
 }
@@ -76,6 +78,25 @@ fn sample(family: &Family, labels: &str, point: &Point, to: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_of_histograms_need_a_sum_in_open_metrics() {
+        let family = |first: i128, sum| {
+            let point = Point { sum, count: 1, buckets: vec![(first, 1), (i128::MAX, 0)], ..Point::default() };
+            let mut family = Family::from_values("h", Kind::Histogram, "", &[], [(Vec::new(), 0)]);
+            family.series[0].point = point;
+            [family]
+        };
+        let suffixes = |family: &[Family], open| {
+            let text = text(family, open);
+            ["_sum ", "_count "].map(|suffix| text.contains(suffix))
+        };
+        assert_eq!(suffixes(&family(1, Some(1)), true), [true, true]);
+        assert_eq!(suffixes(&family(1, None), true), [false, false]);
+        assert_eq!(suffixes(&family(-1, Some(-1)), true), [false, false]);
+        assert_eq!(suffixes(&family(-1, Some(-1)), false), [true, true]);
+        assert_eq!(suffixes(&family(1, None), false), [false, true]);
+    }
 
     #[test]
     fn labels_are_escaped() {

@@ -163,14 +163,18 @@ impl Server {
         let parsed = request.parse(head);
         let is_head = request.method == Some("HEAD");
         let (status, kind, text) = match parsed {
-            Ok(httparse::Status::Complete(_)) => self.reply(&request),
+            Ok(httparse::Status::Complete(size)) if size <= HEAD => self.reply(&request),
             Ok(httparse::Status::Partial) if head.len() <= HEAD => return None,
-            Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+            Ok(_) | Err(httparse::Error::TooManyHeaders) => {
                 ("431 Request Header Fields Too Large", TEXT, "the request is too long\n".into())
             }
             Err(_) => ("400 Bad Request", TEXT, "this is not a request\n".into()),
         };
-        let asks = if status.starts_with("401") { "WWW-Authenticate: Bearer\r\n" } else { "" };
+        let asks = match status.get(..3) {
+            Some("401") => "WWW-Authenticate: Bearer\r\n",
+            Some("405") => "Allow: GET, HEAD\r\n",
+            _ => "",
+        };
         let mut answer =
             format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n{asks}Connection: close\r\n\r\n", text.len())
                 .into_bytes();
@@ -182,7 +186,7 @@ impl Server {
 
     fn reply(&mut self, request: &httparse::Request) -> Answer {
         let header = |name: &str| request.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name)).map(|h| h.value);
-        let path = request.path.unwrap_or("").split('?').next().unwrap_or("");
+        let path = path(request.path.unwrap_or(""));
         if !matches!(request.method, Some("GET" | "HEAD")) {
             return ("405 Method Not Allowed", TEXT, "only GET is supported\n".into());
         }
@@ -191,7 +195,7 @@ impl Server {
         }
         match path {
             "/metrics" => {
-                let open = header("accept").is_some_and(|accept| String::from_utf8_lossy(accept).contains("application/openmetrics-text"));
+                let open = header("accept").is_some_and(|accept| prefers_open_metrics(&String::from_utf8_lossy(accept)));
                 match self.text(open) {
                     Some(text) => ("200 OK", if open { OPEN_METRICS } else { TEXT }, text),
                     None => ("503 Service Unavailable", TEXT, "the run does not answer\n".into()),
@@ -215,5 +219,62 @@ impl Server {
         let text = self.pages.metrics(open)?;
         *cached = Some((Instant::now(), text.clone()));
         Some(text)
+    }
+}
+
+/// The path of a request's target, without the query. The target may be a whole URL, as for a proxy.
+fn path(target: &str) -> &str {
+    let scheme = |scheme: &str| {
+        target.get(..scheme.len()).filter(|start| start.eq_ignore_ascii_case(scheme)).and_then(|_| target.get(scheme.len()..))
+    };
+    let path = match ["http://", "https://"].into_iter().find_map(scheme) {
+        Some(rest) => rest.find(['/', '?']).and_then(|at| rest.get(at..)).unwrap_or("/"),
+        None => target,
+    };
+    match path.split('?').next() {
+        Some("") | None => "/",
+        Some(path) => path,
+    }
+}
+
+/// Does a client accept OpenMetrics, and prefer it to the text format? It is preferred where both have the same quality.
+fn prefers_open_metrics(accept: &str) -> bool {
+    let (mut open, mut text) = (0.0, 0.0);
+    for range in accept.split(',') {
+        let mut parts = range.split(';').map(str::trim);
+        let media = parts.next().unwrap_or_default().to_ascii_lowercase();
+        let quality = parts.find_map(|part| part.split_once('=').filter(|(name, _)| name.trim().eq_ignore_ascii_case("q")));
+        let quality: f32 = quality.map_or(1.0, |(_, value)| value.trim().parse().unwrap_or(0.0));
+        match media.as_str() {
+            "application/openmetrics-text" => open = quality.max(open),
+            "text/plain" => text = quality.max(text),
+            _ => {}
+        }
+    }
+    open > 0.0 && open >= text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_may_be_urls() {
+        assert_eq!(
+            ["/metrics?a=b", "http://h:9435/metrics", "HTTPS://h/metrics?x", "http://h", "http://h?x"].map(path),
+            ["/metrics", "/metrics", "/metrics", "/", "/"]
+        );
+        assert_eq!(path("/http://h/metrics"), "/http://h/metrics");
+    }
+
+    #[test]
+    fn the_accepted_format_has_the_higher_quality() {
+        let open = |accept: &str| prefers_open_metrics(accept);
+        assert!(open("application/openmetrics-text; version=1.0.0"));
+        assert!(open("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1"));
+        assert!(!open("application/openmetrics-text;q=0"));
+        assert!(!open("application/openmetrics-text; Q=0.000, text/plain"));
+        assert!(!open("application/openmetrics-text;q=0.1,text/plain;q=0.9"));
+        assert!(!open("*/*") && !open("text/html;x=application/openmetrics-text"));
     }
 }

@@ -98,8 +98,14 @@ impl Access {
         let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
         keys.token
             .as_ref()
-            .is_none_or(|token| authorization.is_some_and(|given| constant_time_eq(given, format!("Bearer {token}").as_bytes())))
+            .is_none_or(|token| authorization.and_then(bearer).is_some_and(|given| constant_time_eq(given, token.as_bytes())))
     }
+}
+
+/// The token in an `Authorization` header. The name of the scheme may be in any case.
+fn bearer(header: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = header.split_at_checked(header.iter().position(|byte| *byte == b' ')?)?;
+    scheme.eq_ignore_ascii_case(b"bearer").then_some(token.trim_ascii())
 }
 
 /// Compares in constant time, whatever the position of the first difference.

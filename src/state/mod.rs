@@ -53,6 +53,14 @@ pub struct State {
     /// The runs of a sum. None: the state is that of one run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<RunId>,
+    /// The keys of the maps start with the name of the host.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub by_host: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes references
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl State {
@@ -115,6 +123,9 @@ pub struct Map {
     pub value: Type,
     /// False for a scalar that was never set.
     pub set: bool,
+    /// It is no aggregation, but the script only adds to its values, so those of several machines add up.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub adds: bool,
     /// How often it was cleared before the end: it contains the data since the last time.
     pub emptied: u64,
     /// `end` cleared it; it contains the data from before that.
@@ -339,8 +350,17 @@ mod tests {
             Value::Uint(u64::MAX),
         ];
         let entries = keys.into_iter().zip([i128::from(i64::MIN), u64::MAX.into(), 0]).map(|(key, sum)| entry(key, sum)).collect();
-        let map =
-            Map { name: "@".into(), key: Some(Type::U64), value: Type::U64, set: true, emptied: 0, cleared: false, entries, other: None };
+        let map = Map {
+            name: "@".into(),
+            key: Some(Type::U64),
+            value: Type::U64,
+            set: true,
+            adds: false,
+            emptied: 0,
+            cleared: false,
+            entries,
+            other: None,
+        };
         let state = State { rbt_state: VERSION, maps: vec![map], ..State::default() };
         let text = serde_json::to_string(&state).unwrap();
         assert!(text.starts_with(BEGIN) && !text.contains('\n'), "{text}");

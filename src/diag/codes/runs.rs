@@ -1,6 +1,6 @@
 //! Errors of commands and runs: options, files, privileges, the kernel.
 
-use super::{Code, error};
+use super::{Code, error, warning};
 
 pub(super) const CODES: &[Code] = &[
     error("attach", "the kernel rejects an attachment")
@@ -39,6 +39,12 @@ pub(super) const CODES: &[Code] = &[
         .remedy("`rbt -f state` writes one")
         .command("echo | rbt merge -", "rbt -f state -e 'begin { @ = 1; exit(); }' | rbt merge -"),
     error("no-terminal", "the prompt needs a terminal").needs("a terminal that cannot be controlled"),
+    warning("not-added", "rbt merge does not add the values of a map, because the script assigns them")
+        .remedy("change the map only with `++` and `+=`, or use count() or sum()")
+        .command(
+            "for i in 1 2; do rbt -f state -e 'begin { @n = 7; exit(); }'; done | rbt merge -",
+            "for i in 1 2; do rbt -f state -e 'begin { @n += 7; exit(); }'; done | rbt merge -",
+        ),
     error("not-boolean", "an expectation is neither true nor false")
         .remedy("compare it: `count(@) <= 100`")
         .command("rbt --expect '@n' -e 'begin { @n = 1; exit(); }'", "rbt --expect '@n == 1' -e 'begin { @n = 1; exit(); }'"),
