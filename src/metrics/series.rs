@@ -44,11 +44,13 @@ impl Other {
             buckets: buckets.collect(),
             negative: last.negative,
         };
-        let sum = lost.sum.unwrap_or(0);
-        deleted.add(&Point { sum: last.sum.map(|_| sum), ..lost });
+        let total = |a: Option<i128>, b: Option<i128>| a.or(b).map(|_| a.unwrap_or(0).saturating_add(b.unwrap_or(0)));
+        let sum = total(deleted.sum, lost.sum);
+        deleted.add(&lost);
+        deleted.sum = sum;
         let mut shown = now.clone();
         shown.add(deleted);
-        shown.sum = now.sum.or(last.sum).map(|sum| sum.saturating_add(deleted.sum.unwrap_or(0)));
+        shown.sum = total(now.sum, sum);
         if !shown.buckets.is_empty() {
             shown.count = shown.buckets.iter().fold(0u64, |sum, (_, n)| sum.saturating_add(*n));
         }
