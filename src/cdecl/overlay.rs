@@ -114,10 +114,10 @@ impl TargetInfo for Declarations<'_> {
         }
     }
 
-    fn enumerator_in_binary(&self, path: &Path, name: &str) -> Option<(Arc<Enum>, i64)> {
+    fn enumerators_in_binary(&self, path: &Path, name: &str) -> Vec<(Arc<Enum>, i64)> {
         match self.unit.borrow().enumerator(name, self.sys) {
-            Some(_) => None,
-            None => self.sys.enumerator_in_binary(path, name),
+            Some(_) => Vec::new(),
+            None => self.sys.enumerators_in_binary(path, name),
         }
     }
 

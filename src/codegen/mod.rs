@@ -330,6 +330,7 @@ fn target_features(script: &hir::Script, env: &Env, walks: Walks) -> TargetFeatu
         allocates_in_any_context: sys.has(Feature::AllocatesAnywhere),
         loop_helper: sys.has(Feature::Loop) && !settings.refuses(Mechanism::BpfLoop),
         walks_by_loop_helper: walks.by_loop_helper,
+        inline_bounds: !settings.refuses(Mechanism::InlineBounds),
         may_sleep: sys.has(Feature::SleepingUprobes),
         shared_stacks: in_user_space && sys.has(Feature::SharedStacks),
         unwind: unwind::target(script, sys, settings, walks.unwinding),

@@ -3,6 +3,7 @@
 use inkwell::intrinsics::Intrinsic;
 use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, IntValue};
 
+use super::callback::SubprogramKind;
 use super::{Builder, Cmp, ok};
 use crate::bug;
 
@@ -36,8 +37,24 @@ impl<'c> Builder<'_, 'c> {
 
     /// The smaller of `value` and `max`, in a form that the verifier understands. Of a value that has been compared
     /// before, it may have forgotten the bound: if LLVM has spilled the value between its definition and the comparison,
-    /// kernels before 6.9 do not apply the bound to the copy on the stack.
+    /// kernels before 6.9 do not apply the bound to the copy on the stack. LLVM may spill even this value, so a function compares
+    /// it if the kernel has rejected the program.
     pub fn at_most(&mut self, value: IntValue<'c>, max: u64) -> IntValue<'c> {
+        if self.target.inline_bounds {
+            return self.smaller(value, max);
+        }
+        let name = format!("at_most_{max}");
+        let function = self.module.get_function(&name).unwrap_or_else(|| {
+            let mut inner = self.begin_inner(&name, &[true], SubprogramKind::Static);
+            inner.never_inline(inner.fun.function);
+            let Some(BasicValueEnum::IntValue(value)) = inner.fun.function.get_first_param() else { bug!("it gets a number") };
+            let value = inner.smaller(value, max);
+            inner.end_inner(value, false).function
+        });
+        self.call_function(function, &[value.into()])
+    }
+
+    fn smaller(&mut self, value: IntValue<'c>, max: u64) -> IntValue<'c> {
         let value = self.opaque(value);
         let exceeds = self.cmp(Cmp::Ugt, value, self.int(max));
         let max = self.int(max);

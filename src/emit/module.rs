@@ -37,6 +37,8 @@ pub struct TargetFeatures {
     pub loop_helper: bool,
     /// Walks along stacks use that helper: see `bounded_loop`.
     pub walks_by_loop_helper: bool,
+    /// The code itself, not a function, compares numbers with their bounds: see [`Builder::at_most`](super::Builder::at_most).
+    pub inline_bounds: bool,
     /// It supports sleepable programs in user space.
     pub may_sleep: bool,
     /// It may give programs per-CPU stacks, even those on uprobes: see `avoid_private_stack`.
@@ -56,6 +58,7 @@ impl Default for TargetFeatures {
             allocates_in_any_context: true,
             loop_helper: true,
             walks_by_loop_helper: true,
+            inline_bounds: true,
             may_sleep: true,
             shared_stacks: true,
             unwind: None,

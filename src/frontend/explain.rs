@@ -31,8 +31,9 @@ pub(crate) fn refused_mechanisms(error: &anyhow::Error, compiled: &Compiled, che
     if error.downcast_ref::<NotPermitted>().is_some() {
         return Vec::new();
     }
+    let verifier_error = error.downcast_ref::<VerifierError>();
     // loops are smaller than copies, though not faster
-    let too_large = error.downcast_ref::<VerifierError>().is_some_and(VerifierError::is_too_large);
+    let too_large = verifier_error.is_some_and(VerifierError::is_too_large);
     if too_large && !checked.settings.refuses(Mechanism::Unroll) && checked.script.unrolls() {
         return vec![Mechanism::Unroll];
     }
@@ -45,7 +46,11 @@ pub(crate) fn refused_mechanisms(error: &anyhow::Error, compiled: &Compiled, che
         // it is rejected most often, and the other mechanisms may distinguish the sites of a program
         if all.contains(&Mechanism::Fentry) { vec![Mechanism::Fentry] } else { all }
     };
-    error.downcast_ref::<AttachRefused>().map_or_else(chosen, |refused_mechanisms| vec![refused_mechanisms.mechanism])
+    let mut refused = error.downcast_ref::<AttachRefused>().map_or_else(chosen, |refused| vec![refused.mechanism]);
+    if refused.is_empty() && verifier_error.is_some() && !too_large && !checked.settings.refuses(Mechanism::InlineBounds) {
+        refused.push(Mechanism::InlineBounds);
+    }
+    refused
 }
 
 /// An error of LLVM's back end in generated code. It is a bug in rbt, but the user may be able to write the script

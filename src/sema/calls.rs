@@ -40,8 +40,14 @@ impl BodyChecker<'_> {
         if let Some(row) = (self.env.tables.row)(name) {
             return self.call_row(row, &[], span);
         }
-        let enumerator = self.site.attach.binary().and_then(|path| self.env.sys.enumerator_in_binary(path, name));
-        if let Some((e, value)) = enumerator.or_else(|| self.env.sys.enumerator(name)) {
+        let binary = self.site.attach.binary();
+        let mut enumerators = binary.map_or_else(Vec::new, |path| self.env.sys.enumerators_in_binary(path, name));
+        if enumerators.len() > 1 {
+            let values: Vec<String> = enumerators.iter().map(|(_, value)| value.to_string()).collect();
+            let message = format!("`{name}` has several values in this binary: {}", values.join(", "));
+            return self.poisoned(Diagnostic::error("ambiguous-constant", span, message));
+        }
+        if let Some((e, value)) = enumerators.pop().or_else(|| self.env.sys.enumerator(name)) {
             return fold::typed(value, enum_value(Type::Enum(e)), span);
         }
         if let Some(value) = self.env.sys.c_macro(name).filter(|m| *m != CMacro::Function && *m != CMacro::Name(name.into())) {

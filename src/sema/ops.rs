@@ -6,7 +6,7 @@ use super::body::{BodyChecker, error_expr};
 use super::convert::cast;
 use super::fold;
 use super::hir::{Expr, ExprKind};
-use super::types::same_target;
+use super::types::{enum_value, same_target};
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast::{self, BinOp, UnOp};
 use crate::types::Type;
@@ -36,13 +36,32 @@ fn class(op: BinOp) -> Class {
     }
 }
 
+/// The variant of this name, if a value has an enum's type. Another enum may have a variant of this name with another value.
+fn variant_of(value: &Expr, name: &str, span: Span) -> Option<Expr> {
+    let Type::Enum(e) = &value.ty else { return None };
+    let (_, number) = e.variants.iter().find(|(variant, _)| variant == name)?;
+    Some(fold::typed(*number, enum_value(value.ty.clone()), span))
+}
+
 impl BodyChecker<'_> {
     /// `a op b`
     pub fn binary(&mut self, op: BinOp, a: &ast::Expr, b: &ast::Expr, span: Span) -> Expr {
         if let Class::Logic = class(op) {
             return self.logic(op, a, b, span);
         }
-        let (a, b) = (self.value(a), self.value(b));
+        let (a, b) = match (&a.kind, &b.kind) {
+            (_, ast::ExprKind::Ident(name)) => {
+                let a = self.value(a);
+                let variant = variant_of(&a, name, b.span);
+                (a, variant.unwrap_or_else(|| self.value(b)))
+            }
+            (ast::ExprKind::Ident(name), _) => {
+                let b = self.value(b);
+                let variant = variant_of(&b, name, a.span);
+                (variant.unwrap_or_else(|| self.value(a)), b)
+            }
+            _ => (self.value(a), self.value(b)),
+        };
         self.binary_of(op, a, b, span)
     }
 

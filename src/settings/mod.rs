@@ -191,6 +191,8 @@ pub enum Mechanism {
     BpfLoop,
     /// A trampoline for `kprobe` and `kretprobe`.
     Fentry,
+    /// Code that compares numbers with their bounds. Otherwise, a function does it, after which all kernels know the bound.
+    InlineBounds,
     /// One link for many kernel functions.
     KprobeMulti,
     /// One program for a function's entry and its return.
@@ -211,6 +213,7 @@ pub enum Mechanism {
 pub const MECHANISMS: &[(&str, Mechanism)] = &[
     ("bpf_loop", Mechanism::BpfLoop),
     ("fentry", Mechanism::Fentry),
+    ("inline_bounds", Mechanism::InlineBounds),
     ("kprobe_multi", Mechanism::KprobeMulti),
     ("kprobe_session", Mechanism::KprobeSession),
     ("optimized_uprobe", Mechanism::OptimizedUprobe),

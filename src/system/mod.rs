@@ -262,9 +262,10 @@ pub trait TargetInfo {
     fn types_missing_in_binary(&self, _path: &Path) -> Option<Missing> {
         None
     }
-    /// Like [`TargetInfo::enumerator`], in a binary's debug information.
-    fn enumerator_in_binary(&self, _path: &Path, _name: &str) -> Option<(Arc<Enum>, i64)> {
-        None
+    /// Like [`TargetInfo::enumerator`], in a binary's debug information. Its files may give different values to a name: the result
+    /// has an enum for each.
+    fn enumerators_in_binary(&self, _path: &Path, _name: &str) -> Vec<(Arc<Enum>, i64)> {
+        Vec::new()
     }
     /// The arguments of a binary's function; `None` if the debug information does not have the function.
     fn arguments(&self, path: &Path, _function: &Function) -> Result<Option<Vec<Argument>>, Missing> {

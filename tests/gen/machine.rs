@@ -207,8 +207,14 @@ impl Machine {
             // Without cookies, only the system call numbers distinguish the sites of a program.
             let needed = |m: Mechanism| m == Mechanism::RawSyscalls && !self.sys.has(Feature::PerfCookie);
             let lowered: Vec<Mechanism> = artifact.manifest.programs.iter().filter_map(|p| p.lowered).filter(|m| !needed(*m)).collect();
-            if matches!(outcome, Outcome::Fine(..)) || lowered.is_empty() {
+            if matches!(outcome, Outcome::Fine(..)) {
                 return outcome;
+            }
+            if lowered.is_empty() {
+                if !matches!(outcome, Outcome::VerifierError(..)) || without.contains(&Mechanism::InlineBounds) {
+                    return outcome;
+                }
+                without.push(Mechanism::InlineBounds);
             }
             without.extend(lowered);
         }

@@ -294,9 +294,14 @@ fn load(folder: &Path) -> ExitCode {
         let since = Instant::now();
         let mut outcome = machine.take(&artifact, &mut spent);
         let text = std::fs::read_to_string(file("bt")).unwrap_or_default();
-        let again = matches!(outcome, Outcome::Complex(_)) && text.contains("unroll");
+        let again = match outcome {
+            Outcome::Complex(_) => text.contains("unroll"),
+            Outcome::VerifierError(..) => true,
+            _ => false,
+        };
         if !matches!(outcome, Outcome::Fine(..)) && (again || artifact.manifest.programs.iter().any(|p| p.lowered.is_some())) {
             // Tries again without the mechanisms that the kernel rejected, as a run of rbt does.
+            println!("seed {seed}: the kernel rejected it: tries without some mechanisms");
             outcome = machine.try_script(&text, false).0;
         }
         if since.elapsed() >= SLOW_LOAD {

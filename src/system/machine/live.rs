@@ -257,8 +257,8 @@ impl TargetInfo for Live {
         self.types_of(path).ok()?.absent().cloned()
     }
 
-    fn enumerator_in_binary(&self, path: &Path, name: &str) -> Option<(Arc<Enum>, i64)> {
-        self.types_of(path).ok()?.enumerator(name)
+    fn enumerators_in_binary(&self, path: &Path, name: &str) -> Vec<(Arc<Enum>, i64)> {
+        self.types_of(path).map_or_else(|_| Vec::new(), |types| types.enumerators(name))
     }
 
     fn arguments(&self, path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing> {

@@ -518,9 +518,9 @@ impl TargetInfo for Recorder<'_> {
         self.sys.type_in_binary(path, kind, name)
     }
 
-    fn enumerator_in_binary(&self, path: &Path, name: &str) -> Option<(Arc<Enum>, i64)> {
+    fn enumerators_in_binary(&self, path: &Path, name: &str) -> Vec<(Arc<Enum>, i64)> {
         self.contents(path);
-        self.sys.enumerator_in_binary(path, name)
+        self.sys.enumerators_in_binary(path, name)
     }
 
     fn arguments(&self, path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing> {

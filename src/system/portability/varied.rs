@@ -179,7 +179,7 @@ impl TargetInfo for VariedTarget<'_> {
         counts(ty: u32, config: u64) -> Option<bool>;
         cgroup_id(path: &str) -> Result<u64, Missing>;
         type_in_binary(path: &Path, kind: TypeName, name: &str) -> Option<Type>;
-        enumerator_in_binary(path: &Path, name: &str) -> Option<(Arc<Enum>, i64)>;
+        enumerators_in_binary(path: &Path, name: &str) -> Vec<(Arc<Enum>, i64)>;
         arguments(path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing>;
         source_line(path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing>;
         inlined(path: &Path, function: &str) -> Option<Inlined>;

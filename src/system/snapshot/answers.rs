@@ -38,8 +38,8 @@ impl TargetInfo for Snapshot {
         self.files.types_missing_in_binary(path)
     }
 
-    fn enumerator_in_binary(&self, path: &Path, name: &str) -> Option<(Arc<Enum>, i64)> {
-        self.files.enumerator_in_binary(path, name)
+    fn enumerators_in_binary(&self, path: &Path, name: &str) -> Vec<(Arc<Enum>, i64)> {
+        self.files.enumerators_in_binary(path, name)
     }
 
     fn arguments(&self, path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing> {

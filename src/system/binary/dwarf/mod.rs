@@ -322,7 +322,7 @@ mod tests {
             }
             lines.extend(types.expand(&s).map(|r| format!("{name} {} {}", r.size, r.fields.len())));
         }
-        lines.extend(types.enumerator("BLUE").map(|(e, v)| format!("{} {v}", e.name)));
+        lines.extend(types.enumerators("BLUE").into_iter().map(|(e, v)| format!("{} {v}", e.name)));
         for addr in types.index.functions.keys() {
             let function = Function { name: String::new(), addr: *addr, size: 0, offset: 0, abi: Abi::SystemV };
             for a in types.arguments(&function).unwrap_or_default() {

@@ -23,12 +23,17 @@ impl BinaryTypes {
         self.ty(*self.table(kind).get(name.as_bytes())?, 0)
     }
 
-    /// Finds an enum with this variant, and the variant's value.
-    pub fn enumerator(&self, name: &str) -> Option<(Arc<Enum>, i64)> {
-        self.index.enumerations.iter().find_map(|die| {
-            let found = self.children(*die).into_iter().find(|(d, e)| self.name(*d, e) == Some(name.as_bytes()))?;
-            Some((self.enumeration(*die)?, constant(&found.1)?))
-        })
+    /// Finds enums with this variant, and the variant's value: the first enum for each value.
+    pub fn enumerators(&self, name: &str) -> Vec<(Arc<Enum>, i64)> {
+        let mut found: Vec<(Arc<Enum>, i64)> = Vec::new();
+        for die in &self.index.enumerations {
+            let variant = self.children(*die).into_iter().find(|(d, e)| self.name(*d, e) == Some(name.as_bytes()));
+            let Some(value) = variant.and_then(|(_, entry)| constant(&entry)) else { continue };
+            if !found.iter().any(|(_, known)| *known == value) {
+                found.extend(self.enumeration(*die).map(|e| (e, value)));
+            }
+        }
+        found
     }
 
     /// Finds a member, including those of anonymous members and base classes.
@@ -46,12 +51,28 @@ impl BinaryTypes {
 
     /// Returns the fields of one variant of a Rust enum, by the variant's name.
     fn variant(&self, structure: &Struct, name: &str) -> Option<Field> {
-        let below = |die: Die, tag: DwTag| self.children(die).into_iter().filter(move |(_, e)| e.tag() == tag);
-        let parts = below(self.by_id(structure.id)?, gimli::DW_TAG_variant_part);
-        let variants = parts.flat_map(|(part, _)| below(part, gimli::DW_TAG_variant).collect::<Vec<_>>());
-        let mut members = variants.flat_map(|(variant, _)| below(variant, gimli::DW_TAG_member).collect::<Vec<_>>());
-        let (die, entry) = members.find(|(die, entry)| self.name(*die, entry) == Some(name.as_bytes()))?;
+        let mut variants = self.variants(self.by_id(structure.id)?).into_iter();
+        let (die, entry) = variants.find(|(die, entry)| self.name(*die, entry) == Some(name.as_bytes()))?;
         self.field(die, &entry, 0)
+    }
+
+    /// The variants of a Rust enum: members that share their room, as those of a union do. Other types have none.
+    fn variants(&self, of: Die) -> Vec<(Die, Entry)> {
+        let variants = self.below(of, gimli::DW_TAG_variant_part).flat_map(|(part, _)| self.below(part, gimli::DW_TAG_variant));
+        variants.flat_map(|(variant, _)| self.below(variant, gimli::DW_TAG_member)).collect()
+    }
+
+    /// The number that selects the variant of a Rust enum; its debug information has no name for it.
+    fn discriminant(&self, of: Die) -> Option<Field> {
+        let (part, entry) = self.below(of, gimli::DW_TAG_variant_part).next()?;
+        let die = self.referred(part, &entry, gimli::DW_AT_discr)?;
+        let entry = self.entry(die)?;
+        let (offset, ty) = (self.place(die, &entry)?, self.type_of(die, &entry, 0)?);
+        Some(Field { name: "discriminant".into(), offset, bits: None, ty })
+    }
+
+    fn below(&self, of: Die, tag: DwTag) -> impl Iterator<Item = (Die, Entry)> {
+        self.children(of).into_iter().filter(move |(_, entry)| entry.tag() == tag)
     }
 
     /// Returns all members; anonymous ones and base classes are flattened. Structs nested deeper than 16 stay [`Type::Struct`].
@@ -62,10 +83,16 @@ impl BinaryTypes {
 
     fn record(&self, structure: &Struct, depth: u32, budget: &mut u32) -> Option<Record> {
         let mut fields = Vec::new();
-        self.each_member(self.by_id(structure.id)?, 0, 0, budget, &mut |die, entry, base| {
+        let of = self.by_id(structure.id)?;
+        self.each_member(of, 0, 0, budget, &mut |die, entry, base| {
             fields.extend(self.field(die, entry, base));
             true
         })?;
+        fields.extend(self.discriminant(of));
+        for (die, entry) in self.variants(of) {
+            *budget = budget.checked_sub(1)?;
+            fields.extend(self.field(die, &entry, 0));
+        }
         for field in &mut fields {
             field.ty.deepen(&mut |inner| if depth + 1 < DEPTH { self.record(inner, depth + 1, budget) } else { None });
         }
@@ -209,7 +236,9 @@ impl BinaryTypes {
                 continue;
             }
             let Some(Type::Struct(inner)) = self.type_of(die, &entry, 0) else { continue };
-            let at = base.checked_add(self.place(die, &entry)?)?;
+            // Only an object tells where its virtual base classes are.
+            let Some(place) = self.place(die, &entry) else { continue };
+            let at = base.checked_add(place)?;
             if !self.each_member(self.by_id(inner.id)?, at, depth + 1, budget, visit)? {
                 return Some(false);
             }
@@ -233,9 +262,11 @@ impl BinaryTypes {
             None => {
                 // Before DWARF 4, the offset counts from the most significant bit of a storage unit.
                 let unit = Self::number(entry, DW_AT_byte_size).and_then(|n| u32::try_from(n).ok()).unwrap_or(ty.size());
-                let from_top = u32::try_from(Self::number(entry, DW_AT_bit_offset)?).ok()?;
-                let within = unit.checked_mul(8)?.checked_sub(from_top)?.checked_sub(width)?;
-                self.place(die, entry)?.checked_mul(8)?.checked_add(within)?
+                // It is negative if the field extends beyond its unit, in a packed struct.
+                let offset = entry.attr(DW_AT_bit_offset)?;
+                let from_top = offset.udata_value().and_then(|n| i64::try_from(n).ok()).or_else(|| offset.sdata_value())?;
+                let within = (i64::from(unit) * 8).checked_sub(from_top)?.checked_sub(width.into())?;
+                u32::try_from((i64::from(self.place(die, entry)?) * 8).checked_add(within)?).ok()?
             }
         };
         bit_field(name, base, bit, width, ty)
