@@ -74,6 +74,12 @@ impl Ring {
         unsafe { AtomicU64::from_ptr(self.producer.start.cast()) }
     }
 
+    /// Bytes of records that no one has read.
+    #[cfg(test)]
+    pub fn unread(&self) -> u64 {
+        self.produced().load(Ordering::Acquire).saturating_sub(self.consumed().load(Ordering::Relaxed))
+    }
+
     /// Discards all records.
     pub fn skip(&mut self) {
         self.drain(u64::MAX, &mut |_| true);

@@ -4,7 +4,8 @@ use super::{Code, DependsOn, error, warning};
 
 pub(super) const CODES: &[Code] = &[
     error("ambiguous-constant", "an enum constant has several values in the debug information of a binary")
-        .remedy("write the number, or compare the name with a value of its enum"),
+        .remedy("write the number, or compare the name with a value of its enum")
+        .needs("a program of several files"),
     error("arity", "a call has too few or too many arguments")
         .remedy("`rbt help FUNCTION` shows its arguments")
         .example(r#"begin { print(strncmp("a", "b")); }"#, r#"begin { print(strncmp("a", "b", 1)); }"#),
