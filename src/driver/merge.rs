@@ -65,8 +65,9 @@ fn merge(args: &Merge) -> Result<u8, Failure> {
         budget.check(&sum.maps(), &front)?;
         budget.set_results(sum.last(&missing));
     }
+    let lost = run.strict && sum.counts().iter().any(|counts| !counts.complete());
     print(args, sum, &mut problems)?;
-    let status = u8::from(problems.messages > 0);
+    let status = u8::from(lost || problems.messages > 0);
     problems.finish();
     match budget.verdict(run) {
         Some(outcomes) => {

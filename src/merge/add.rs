@@ -51,6 +51,8 @@ pub struct Sum {
     /// The runs in the sum, and their places.
     runs: BTreeMap<RunId, String>,
     hosts: BTreeSet<String>,
+    /// Maps that sums in it lack, and the place of such a sum.
+    not_merged: BTreeMap<String, String>,
     /// Keys start with the name of the host.
     by_host: bool,
 }
@@ -84,6 +86,10 @@ impl Sum {
         for map in &mut state.maps {
             validate(map).map_err(|why| MergeError::Document(format!("{place}: the state is damaged: {}: {why}", map.name)))?;
         }
+        let mut names = BTreeSet::new();
+        if let Some(twice) = state.maps.iter().find(|map| !names.insert(&map.name)) {
+            return Err(MergeError::Document(format!("{place}: the state is damaged: it has {} twice", twice.name)));
+        }
         if self.by_host && !state.by_host {
             if state.host.contains(',') {
                 let what = format!("{place}: it is the sum of the hosts {}, which cannot be kept apart", state.host.replace(',', ", "));
@@ -103,6 +109,8 @@ impl Sum {
         }
         self.runs.extend(runs.into_iter().map(|run| (run, place.to_string())));
         self.hosts.extend(state.host.split(',').map(String::from));
+        let lacks = std::mem::take(&mut state.not_merged);
+        self.not_merged.extend(lacks.into_iter().map(|map| (map, place.to_string())));
         for map in std::mem::take(&mut state.maps) {
             match self.maps.iter_mut().find(|total| total.map.name == map.name) {
                 Some(total) => total.add(map, &state.host),
@@ -120,6 +128,10 @@ impl Sum {
                     self.maps.push(total);
                 }
             }
+        }
+        for total in self.maps.iter_mut().filter(|total| total.refused.is_none()) {
+            let Some(place) = self.not_merged.get(&total.map.name) else { continue };
+            total.refused = Some(format!("cannot merge {}: {place} is a sum that lacks it", total.map.name).into());
         }
         for counts in &mut state.probes {
             counts.probe = name_with_host(&counts.probe, &state.host);
@@ -233,18 +245,22 @@ impl Sum {
     }
 
     /// The sum as a state, and why some maps are not in it.
-    pub fn state(self) -> (Option<Box<State>>, Vec<NotSummable>) {
+    pub fn state(mut self) -> (Option<Box<State>>, Vec<NotSummable>) {
         let Some(mut state) = self.header else { return (None, Vec::new()) };
         state.host = self.hosts.into_iter().collect::<Vec<_>>().join(",");
         state.runs = if self.runs.len() > 1 { self.runs.into_keys().collect() } else { Vec::new() };
         let mut refused = Vec::new();
         for total in self.maps {
             match total.refused {
-                Some(why) => refused.push(why),
+                Some(why) => {
+                    self.not_merged.entry(total.map.name).or_default();
+                    refused.push(why);
+                }
                 None => state.maps.push(Map { entries: total.entries.into_values().collect(), ..total.map }),
             }
         }
         state.maps.sort_by(|a, b| a.name.cmp(&b.name));
+        state.not_merged = self.not_merged.into_keys().collect();
         (Some(Box::new(state)), refused)
     }
 }

@@ -86,13 +86,14 @@ impl MetricNames {
         let mut words: Vec<String> = snake(map.trim_start_matches('@')).split('_').filter(|w| !w.is_empty()).map(String::from).collect();
         // a letter alone, such as `@s`, can mean anything
         let is_clear = words.len() > 1 || words.iter().all(|word| word.len() > 1);
-        let by_name = words.last().filter(|_| is_clear).and_then(|last| unit(last));
-        if by_name.is_some() {
-            words.pop();
+        let is_type = |word: &str| RESERVED.contains(&word);
+        let last = words.iter().rposition(|word| !is_type(word)).filter(|_| is_clear);
+        let by_name = last.and_then(|last| unit(words.get(last)?));
+        if let (Some(last), Some(_)) = (last, by_name) {
+            words.remove(last);
         }
         let unit = given.and_then(|given| self::unit(given.unit.as_deref()?)).or(by_name).filter(|_| !counts);
         // words that promtool interprets as units and types
-        let is_type = |word: &str| RESERVED.contains(&word);
         words.retain(|word| !(is_type(word) || word.len() > 1 && self::unit(word).is_some()));
         words.iter_mut().filter(|word| is_foreign_unit(word)).for_each(|word| word.insert_str(0, "map"));
         let mut name = match given.and_then(|given| given.name.clone()) {
@@ -366,6 +367,8 @@ mod tests {
         let names = of("// metric: @c name=x_total\n// metric: @h name=wait_bucket unit=us\n// metric: @t name=total").unwrap();
         let name = |map: &str| names.metric(map, false).name;
         assert_eq!([name("@c"), name("@h"), name("@t")], ["x", "wait_seconds", "total"]);
+        let disk = names.metric("@disk_ns_total", false);
+        assert_eq!((disk.name.as_str(), disk.unit.map(|unit| unit.power)), ("rbt_disk_seconds", Some(9)));
     }
 
     #[test]

@@ -24,37 +24,23 @@ pub struct Metrics {
 /// The combined series of a map. It never goes back, although the script may delete keys.
 #[derive(Default)]
 struct Other {
-    /// The sum of the keys at the last request.
-    last: Point,
-    /// What was counted for keys that are deleted.
-    deleted: Point,
+    /// The combined keys at the last request, by the values of their labels.
+    last: BTreeMap<Vec<String>, Point>,
+    /// The sum of those that the script has deleted since.
+    deleted: Option<Point>,
 }
 
 impl Other {
-    /// The series for this sum of the keys that exist.
-    fn with_deleted(&mut self, now: Point) -> Point {
-        let fell = |before: u64, now: u64| before.saturating_sub(now);
-        let Self { last, deleted } = self;
-        let buckets = last.buckets.iter().map(|(bound, n)| (*bound, fell(*n, now.bucket(*bound))));
-        let lost = Point {
-            value: last.value.saturating_sub(now.value).max(0),
-            count: fell(last.count, now.count),
-            // a sum may fall because of negative values
-            sum: last.sum.filter(|_| now.count < last.count).map(|sum| sum.saturating_sub(now.sum.unwrap_or(0))),
-            buckets: buckets.collect(),
-            negative: last.negative,
-        };
-        let total = |a: Option<i128>, b: Option<i128>| a.or(b).map(|_| a.unwrap_or(0).saturating_add(b.unwrap_or(0)));
-        let sum = total(deleted.sum, lost.sum);
-        deleted.add(&lost);
-        deleted.sum = sum;
-        let mut shown = now.clone();
-        shown.add(deleted);
-        shown.sum = total(now.sum, sum);
-        if !shown.buckets.is_empty() {
-            shown.count = shown.buckets.iter().fold(0u64, |sum, (_, n)| sum.saturating_add(*n));
+    /// The series for these keys, and the total of the keys that the script has removed by emptying the map.
+    fn series(&mut self, now: BTreeMap<Vec<String>, Point>, emptied: Option<Point>) -> Point {
+        for (values, before) in &self.last {
+            if now.get(values).is_none_or(|now| now.is_less_than(before)) {
+                self.deleted.get_or_insert_with(Point::default).add(before);
+            }
         }
-        *last = now;
+        let mut shown = Point::default();
+        now.values().chain(&self.deleted).chain(&emptied).for_each(|point| shown.add(point));
+        self.last = now;
         shown
     }
 }
@@ -131,9 +117,10 @@ impl Point {
         }
     }
 
-    /// The number of values in the bucket of this bound.
-    fn bucket(&self, bound: i128) -> u64 {
-        self.buckets.iter().find(|(of, _)| *of == bound).map_or(0, |(_, n)| *n)
+    /// Has a counter fallen since `before`? Then its key was deleted in the meantime.
+    fn is_less_than(&self, before: &Point) -> bool {
+        let fallen = |((_, now), (_, before)): (&(i128, u64), &(i128, u64))| now < before;
+        self.value < before.value || self.count < before.count || self.buckets.iter().zip(&before.buckets).any(fallen)
     }
 }
 
@@ -201,7 +188,7 @@ impl Metrics {
         let kind = kind(map).filter(|_| !self.names.is_hidden(&map.name))?;
         let metric = self.names.metric(&map.name, map.value.aggregation().is_some_and(|agg| builtins::counts_events(&agg.function)));
         let mut series: Vec<Series> = Vec::new();
-        let mut other: Option<Point> = None;
+        let (mut combined, mut emptied): (BTreeMap<Vec<String>, Point>, Option<Point>) = (BTreeMap::new(), None);
         let (mut folded, known) = (0, self.known.entry(map.name.clone()).or_default());
         let found: Vec<(Vec<String>, Point)> = merged(map)
             .into_iter()
@@ -221,17 +208,18 @@ impl Metrics {
                 series.push(Series { values, other: false, point });
             } else {
                 folded += 1;
-                other.get_or_insert_with(Point::default).add(&point);
+                combined.insert(values, point);
             }
         }
         if let Some(of) = &map.other
             && let Some(point) = point(map, kind, None, Some(&of.counted))
         {
             folded += of.keys;
-            other.get_or_insert_with(Point::default).add(&point);
+            emptied = Some(point);
         }
-        if kind != Kind::Gauge && (other.is_some() || self.others.contains_key(&map.name)) {
-            let point = self.others.entry(map.name.clone()).or_default().with_deleted(other.unwrap_or_default());
+        let is_combined = !combined.is_empty() || emptied.is_some() || self.others.contains_key(&map.name);
+        if kind != Kind::Gauge && is_combined {
+            let point = self.others.entry(map.name.clone()).or_default().series(combined, emptied);
             series.push(Series { values: Vec::new(), other: true, point });
         }
         if series.is_empty() {
@@ -273,7 +261,13 @@ fn label(formatter: &TextFormatter, part: &Value) -> String {
 fn escaped(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
-        text.push_str(chunk.valid());
+        for (at, c) in chunk.valid().char_indices() {
+            let rest = chunk.valid().as_bytes().get(at..at + 4);
+            if rest.is_some_and(|rest| rest.starts_with(b"\\x") && rest.iter().skip(2).all(u8::is_ascii_hexdigit)) {
+                text.push('\\'); // so that it differs from a byte
+            }
+            text.push(c);
+        }
         chunk.invalid().iter().for_each(|byte| {
             let _ = write!(text, "\\x{byte:02x}");
         });
@@ -512,10 +506,10 @@ mod tests {
     #[test]
     fn different_strings_are_different_series() {
         let entry = |k: &[u8], n| Entry { key: key(k), value: Some(Value::Int(n)), counted: None };
-        let entries = vec![entry(b"a", 1), entry(b" a", 2), entry(b"a\xff", 3), entry(b"a\xfe", 4)];
+        let entries = vec![entry(b"a", 1), entry(b" a", 2), entry(b"a\xff", 3), entry(b"a\xfe", 4), entry(b"a\\xff", 5)];
         let mut metrics = Metrics::new(MetricNames::default(), 10);
         let all = shown(&mut metrics, &map(Type::I64, entries));
-        assert_eq!(all, [(" a".into(), 2), ("a".into(), 1), ("a\\xfe".into(), 4), ("a\\xff".into(), 3)]);
+        assert_eq!(all, [(" a".into(), 2), ("a".into(), 1), ("a\\\\xff".into(), 5), ("a\\xfe".into(), 4), ("a\\xff".into(), 3)]);
     }
 
     #[test]
@@ -541,10 +535,12 @@ mod tests {
         let mut other = |all: &[(&str, u64)]| shown(&mut metrics, &state(all)).iter().find(|(name, _)| name == "other").map(|(_, n)| *n);
         assert_eq!(other(&[("a", 1)]), None);
         assert_eq!(other(&[("a", 1), ("b", 5), ("c", 7)]), Some(12));
-        assert_eq!(other(&[("a", 1), ("b", 6)]), Some(12));
-        assert_eq!(other(&[("a", 1), ("b", 8)]), Some(14));
-        assert_eq!(other(&[("a", 1)]), Some(14));
-        assert_eq!(other(&[("a", 1), ("b", 2)]), Some(16));
+        assert_eq!(other(&[("a", 1), ("b", 6)]), Some(13));
+        assert_eq!(other(&[("a", 1), ("b", 8), ("d", 3)]), Some(18));
+        assert_eq!(other(&[("a", 1)]), Some(18));
+        assert_eq!(other(&[("a", 1), ("b", 2)]), Some(20));
+        // deleted, and counted again
+        assert_eq!(other(&[("a", 1), ("b", 1)]), Some(21));
     }
 
     #[test]
@@ -556,9 +552,13 @@ mod tests {
             ..Point::default()
         };
         let mut other = Other::default();
-        assert_eq!(other.with_deleted(point(&[(1, 2), (3, 4)], Some(9))), point(&[(1, 2), (3, 4)], Some(9)));
-        assert_eq!(other.with_deleted(point(&[(1, 3), (3, 0)], Some(3))), point(&[(1, 3), (3, 4)], Some(9)));
-        assert_eq!(other.with_deleted(Point::default()), point(&[(1, 3), (3, 4)], Some(9)));
+        let mut shown = |keys: &[(&str, Point)]| {
+            other.series(keys.iter().map(|(key, point)| (vec![(*key).to_string()], point.clone())).collect(), None)
+        };
+        let (a, b) = (point(&[(1, 2), (3, 4)], Some(9)), point(&[(1, 3), (3, 0)], Some(3)));
+        assert_eq!(shown(&[("a", a.clone())]), a);
+        assert_eq!(shown(&[("b", b)]), point(&[(1, 5), (3, 4)], Some(12)));
+        assert_eq!(shown(&[]), point(&[(1, 5), (3, 4)], Some(12)));
     }
 
     #[test]

@@ -53,6 +53,9 @@ pub struct State {
     /// The runs of a sum. None: the state is that of one run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<RunId>,
+    /// The maps that a sum lacks, because their values could not be added.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_merged: Vec<String>,
     /// The keys of the maps start with the name of the host.
     #[serde(default, skip_serializing_if = "is_false")]
     pub by_host: bool,
