@@ -93,10 +93,14 @@ fn runs_in_an_empty_root() {
 fn keeps_the_earliest_signal() {
     let script = "self:signal:SIGUSR1 { print(\"caught\"); exit(); } interval:s:20 { print(\"lost\"); exit(); }";
     let commands = ["handle SIGUSR1 nostop noprint pass", "starti", "stepi 200", "signal SIGUSR1"];
+    let folder = Folder::new("earliest");
+    // gdb writes about threads at any moment, also within a line of the program, so the program writes to a file.
+    let printed = folder.0.join("printed");
     let mut gdb = Command::new("gdb");
-    gdb.args(["-nx", "-batch"]).args(commands.iter().flat_map(|c| ["-ex", c])).arg("--args").arg(rbt()).args(["-q", "-e", script]);
-    let out = said(&mut gdb);
-    assert!(out.lines().any(|l| l == "caught"), "{out}");
+    gdb.args(["-nx", "-batch"]).args(commands.iter().flat_map(|c| ["-ex", c])).arg("--args").arg(rbt());
+    let log = said(gdb.args(["-q", "-e", script, "-o"]).arg(&printed));
+    let out = fs::read_to_string(&printed).unwrap_or_else(|e| panic!("{}: {e}\n{log}", printed.display()));
+    assert_eq!(out.trim(), "caught", "{log}");
 }
 
 #[test]
