@@ -30,6 +30,14 @@ pub struct Int {
     pub signed: bool,
 }
 
+impl Int {
+    /// The bits of a number truncated to this width, sign-extended to 64 if it is signed.
+    pub fn wrap(self, n: u64) -> u64 {
+        let unused = 64 - u32::from(self.bytes.clamp(1, 8)) * 8;
+        if self.signed { (((n << unused) as i64) >> unused) as u64 } else { n << unused >> unused }
+    }
+}
+
 /// An enumeration from the kernel's BTF or from the script.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Enum {
@@ -427,5 +435,16 @@ impl std::fmt::Display for Type {
             Type::Agg(a) => write!(f, "{}_t", a.function),
             Type::Args => f.write_str("args"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrapping() {
+        assert_eq!(Int { bytes: 1, signed: false }.wrap(300), 44);
+        assert_eq!(Int { bytes: 1, signed: true }.wrap(255), u64::MAX);
     }
 }

@@ -11,8 +11,8 @@ use crate::system::kernel_types::{KernelTypes, Prototype};
 use crate::system::machine::programs::ProgramFunction;
 use crate::system::portability::forward::forward;
 use crate::system::{
-    Argument, Binary, BinaryFile, CMacro, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, MatchingFunction,
-    Missing, TargetInfo, Tracepoint, TypeName,
+    AmbiguousType, Argument, Binary, BinaryFile, CMacro, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker,
+    MatchingFunction, Missing, NoLocation, TargetInfo, Tracepoint, TypeName,
 };
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
 
@@ -106,18 +106,18 @@ impl TargetInfo for Declarations<'_> {
         }
     }
 
-    fn type_in_binary(&self, path: &Path, kind: TypeName, name: &str) -> Option<Type> {
+    fn type_in_binary(&self, path: &Path, offset: u64, kind: TypeName, name: &str) -> Result<Option<Type>, AmbiguousType> {
         // The script's declarations take precedence over the binary's debug information.
         match self.unit.borrow().named(kind, name, self.sys) {
-            Some(Definition::Own(_)) => None,
-            _ => self.sys.type_in_binary(path, kind, name),
+            Some(Definition::Own(_)) => Ok(None),
+            _ => self.sys.type_in_binary(path, offset, kind, name),
         }
     }
 
-    fn enumerators_in_binary(&self, path: &Path, name: &str) -> Vec<(Arc<Enum>, i64)> {
+    fn enumerators_in_binary(&self, path: &Path, offset: u64, name: &str) -> Vec<(Arc<Enum>, i64)> {
         match self.unit.borrow().enumerator(name, self.sys) {
             Some(_) => Vec::new(),
-            None => self.sys.enumerators_in_binary(path, name),
+            None => self.sys.enumerators_in_binary(path, offset, name),
         }
     }
 
@@ -177,6 +177,7 @@ impl TargetInfo for Declarations<'_> {
         types_missing_in_binary(path: &Path) -> Option<Missing>;
         source_line(path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing>;
         never_returns(path: &Path, function: &Function) -> bool;
+        unreadable_result(path: &Path, function: &Function) -> Option<NoLocation>;
         inlined(path: &Path, function: &str) -> Option<Inlined>;
         arguments(path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing>;
         types_missing() -> Option<Missing>;

@@ -408,7 +408,7 @@ impl Examiner<'_> {
             };
             if load && let Err(e) = runtime::try_load(&compiled.artifact, &env) {
                 // the kernel rejects a mechanism that rbt chose: compile without it, as a run does
-                let without = refused_mechanisms(&e, &compiled, &checked, sys);
+                let without = refused_mechanisms(&e, &compiled.artifact, script, settings, sys);
                 if !without.is_empty() {
                     checked.settings.no_features.extend(without);
                     continue;

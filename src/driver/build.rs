@@ -225,7 +225,7 @@ fn compile_variant(
         let Err(e) = runtime::load(&artifact, &checked.env(sys), Options::default()).map(drop) else {
             return Ok((checked, compiled_variant));
         };
-        let mechanisms = refused_mechanisms(&e, &compiled, &checked, sys);
+        let mechanisms = refused_mechanisms(&e, &compiled.artifact, &checked.script, &checked.settings, sys);
         if mechanisms.is_empty() {
             return Err(explain(&e, REFUSED, &compiled, &checked.script, front));
         }

@@ -50,7 +50,7 @@ pub(super) fn start(
     let ended = ended.map_err(|stopped| match stopped {
         RunError::Failed(failure) => StartError::Failed(failure),
         RunError::Broke(e) => StartError::Failed(explain(&e, 1, compiled, &checked.script, front)),
-        RunError::Refused(e) => match refused_mechanisms(&e, compiled, checked, sys) {
+        RunError::Refused(e) => match refused_mechanisms(&e, &compiled.artifact, &checked.script, &checked.settings, sys) {
             mechanisms if mechanisms.is_empty() => StartError::Failed(explain(&e, REFUSED, compiled, &checked.script, front)),
             mechanisms => {
                 if run.verbose {

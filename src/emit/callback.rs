@@ -69,20 +69,22 @@ impl<'a, 'c> Builder<'a, 'c> {
             return self.call(Helper::Loop, &[times.into(), callback.into(), ptr.into(), none.into()]);
         }
         let ty = self.i64t().fn_type(&[self.i64t().into(), self.ptrt().into()], false);
-        let max = self.int(MAX_WALKED_ITERATIONS);
-        let beyond = self.cmp(Cmp::Ugt, times, max);
-        let times = self.select(beyond, max, times);
         // Hidden from LLVM, which would otherwise compare for inequality, and the verifier could not prove that the loop ends.
         let iterations = self.entry_alloca();
         let zero = self.int(0);
         self.store_volatile(iterations, zero);
         self.while_(
             |e| {
+                // The comparison with a constant shows the verifier that the loop ends: on 5.10, numbers on the stack that it need not
+                // know exactly are equal to it, and if it does not know `times` either, a turn seems to change nothing.
                 let i = e.load_volatile(iterations, U64);
-                e.cmp(Cmp::Ult, i, times)
+                e.cmp(Cmp::Ult, i, e.int(MAX_WALKED_ITERATIONS))
             },
             |e| {
+                // loaded again, so that LLVM does not merge the comparisons
                 let i = e.load_volatile(iterations, U64);
+                let done = e.cmp(Cmp::Uge, i, times);
+                e.if_(done, |e| e.break_());
                 let next = e.add(i, e.int(1));
                 e.store_volatile(iterations, next);
                 let call = ok(e.b.build_indirect_call(ty, callback, &[i.into(), ptr.into()], ""));

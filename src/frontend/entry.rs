@@ -140,7 +140,7 @@ impl EntryContext<'_> {
 
     /// Reports why an entry does not run, or returns the settings for another attempt.
     pub fn refused(&self, entry: &mut Entry, compiled: &Compiled, why: &anyhow::Error) -> Result<(), Failure> {
-        let mechanisms = refused_mechanisms(why, compiled, &entry.checked, self.sys);
+        let mechanisms = refused_mechanisms(why, &compiled.artifact, &entry.checked.script, &entry.checked.settings, self.sys);
         if mechanisms.is_empty() {
             return Err(explain(why, 1, compiled, &entry.checked.script, &self.front(entry)));
         }

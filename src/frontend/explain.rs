@@ -1,25 +1,21 @@
 //! Explains errors of LLVM and of the kernel in terms of the script.
 
-use super::{Checked, Frontend};
+use super::Frontend;
 use crate::codegen::Compiled;
+use crate::codegen::artifact::Artifact;
 use crate::diag::{self, Diagnostic, Diagnostics, Source, Span};
 use crate::emit::EmitError;
 use crate::failure::Failure;
 use crate::launch::explain::{Explainer, span_at};
 use crate::runtime::{AttachRefused, NotPermitted, VerifierError};
-use crate::settings::Mechanism;
+use crate::sema::hir;
+use crate::settings::{Mechanism, Settings};
 use crate::system::{Feature, TargetInfo};
 
 pub(crate) use crate::launch::explain::{REFUSED, line_span};
 
 /// The failure for an error, at its place in the script if it has one. `other` is the status of unknown errors.
-pub(crate) fn explain(
-    error: &anyhow::Error,
-    other: u8,
-    compiled: &Compiled,
-    script: &crate::sema::hir::Script,
-    front: &Frontend,
-) -> Failure {
+pub(crate) fn explain(error: &anyhow::Error, other: u8, compiled: &Compiled, script: &hir::Script, front: &Frontend) -> Failure {
     let points: Vec<Span> = script.probes.iter().flat_map(|p| &p.sites).map(|s| s.span).collect();
     let manifest = &compiled.artifact.manifest;
     Explainer { manifest, points: &points, sources: &front.sources, run: front.run }.explain(error, other)
@@ -27,27 +23,33 @@ pub(crate) fn explain(
 
 /// The mechanisms to avoid after the kernel rejected one that rbt chose. It may have rejected another one, and then
 /// rejects it again.
-pub(crate) fn refused_mechanisms(error: &anyhow::Error, compiled: &Compiled, checked: &Checked, sys: &dyn TargetInfo) -> Vec<Mechanism> {
+pub fn refused_mechanisms(
+    error: &anyhow::Error,
+    artifact: &Artifact,
+    script: &hir::Script,
+    settings: &Settings,
+    sys: &dyn TargetInfo,
+) -> Vec<Mechanism> {
     if error.downcast_ref::<NotPermitted>().is_some() {
         return Vec::new();
     }
     let verifier_error = error.downcast_ref::<VerifierError>();
     // loops are smaller than copies, though not faster
     let too_large = verifier_error.is_some_and(VerifierError::is_too_large);
-    if too_large && !checked.settings.refuses(Mechanism::Unroll) && checked.script.unrolls() {
+    if too_large && !settings.refuses(Mechanism::Unroll) && script.unrolls() {
         return vec![Mechanism::Unroll];
     }
     let chosen = || {
-        let all: Vec<Mechanism> = compiled.artifact.manifest.programs.iter().filter_map(|p| p.lowered).collect();
+        let all: Vec<Mechanism> = artifact.manifest.programs.iter().filter_map(|p| p.lowered).collect();
         // without cookies, only the numbers of system calls distinguish the sites of a program
-        let several = compiled.artifact.manifest.programs.iter().any(|p| p.sites.len() > 1);
+        let several = artifact.manifest.programs.iter().any(|p| p.sites.len() > 1);
         let needed = |m: Mechanism| m == Mechanism::RawSyscalls && several && !sys.has(Feature::PerfCookie);
         let all: Vec<Mechanism> = all.into_iter().filter(|m| !needed(*m)).collect();
         // it is rejected most often, and the other mechanisms may distinguish the sites of a program
         if all.contains(&Mechanism::Fentry) { vec![Mechanism::Fentry] } else { all }
     };
     let mut refused = error.downcast_ref::<AttachRefused>().map_or_else(chosen, |refused| vec![refused.mechanism]);
-    if refused.is_empty() && verifier_error.is_some() && !too_large && !checked.settings.refuses(Mechanism::InlineBounds) {
+    if refused.is_empty() && verifier_error.is_some_and(VerifierError::misses_bound) && !settings.refuses(Mechanism::InlineBounds) {
         refused.push(Mechanism::InlineBounds);
     }
     refused

@@ -65,7 +65,7 @@ struct Importer<'a> {
 impl Importer<'_> {
     /// Adds a script, after its imports; relative paths start at `dir`.
     fn append_script(&mut self, script: ast::Script, dir: &Path) {
-        for (name, span) in script.imports.iter().filter(|(name, _)| !built_in(name, dir)) {
+        for (name, span) in script.imports.iter().filter(|(name, _)| !built_in(name)) {
             if let Err(d) = self.import(&dir.join(name), *span) {
                 self.diags.push(d);
             }
@@ -158,14 +158,14 @@ impl Importer<'_> {
     }
 }
 
-/// Is it bpftrace's standard library, or a part of it, by its name there? Its contents are part of rbt. A directory of that
-/// name belongs to the user.
-fn built_in(name: &str, dir: &Path) -> bool {
+/// Is it bpftrace's standard library, or a part of it, by its name there? Its contents are part of rbt. A file of that name in the
+/// directory of the script, which another user may have put there, is `./stdlib`.
+fn built_in(name: &str) -> bool {
     const LIBRARY: &str = "stdlib";
     const PARTS: &[&str] = &["base", "internal", "kfunc", "map", "meta", "process", "stack", "strings", "system", "task", "usdt"];
     let Ok(part) = Path::new(name).strip_prefix(LIBRARY) else { return false };
     let first = part.iter().next().and_then(|part| Path::new(part).file_stem()?.to_str());
-    first.is_none_or(|first| PARTS.contains(&first)) && !dir.join(LIBRARY).exists()
+    first.is_none_or(|first| PARTS.contains(&first))
 }
 
 /// A line of an imported script's C part. `#include "x.h"` is relative to that script's directory first, but the reader of

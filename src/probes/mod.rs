@@ -287,6 +287,10 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     fn fields(&self, _site: &ProbeSite, _env: &Env) -> Result<Vec<std::rc::Rc<ContextField>>, Diagnostic> {
         Ok(Vec::new())
     }
+    /// Why `retval` would not be the result of a site's function, according to the debug information.
+    fn unreadable_result(&self, _site: &ProbeSite, _env: &Env) -> Option<NoLocation> {
+        None
+    }
     /// The arguments of a site for `-lv`, as its debug information declares them: `const char * filename`.
     fn declarations(&self, _site: &ProbeSite, _env: &Env) -> Result<Vec<String>, Diagnostic> {
         Ok(Vec::new())

@@ -36,6 +36,25 @@ impl VerifierError {
     pub fn is_too_large(&self) -> bool {
         ["program is too large", "jumps is too complex"].iter().any(|text| self.reason.contains(text))
     }
+
+    /// Does the verifier not know that a number is within its bounds? The words of `check_mem_region_access`,
+    /// `check_stack_range_initialized`, `check_mem_size_reg` and `adjust_ptr_min_max_vals` in kernel/bpf/verifier.c, of all versions.
+    pub fn misses_bound(&self) -> bool {
+        let phrases = [
+            "unbounded",
+            "min value is",
+            "max value is",
+            "value is negative",
+            "invalid access to",
+            "invalid variable-offset",
+            "invalid indirect",
+            "invalid zero-sized read",
+            "out of bounds",
+            "out of range",
+            "pointer be out of",
+        ];
+        phrases.iter().any(|text| self.reason.contains(text))
+    }
 }
 
 impl std::fmt::Display for VerifierError {
@@ -248,7 +267,10 @@ mod tests {
     #[test]
     fn no_positions_no_words() {
         let refused = read("begin", "; int x\n0: (95) exit\nR0 !read_ok\nprocessed 1 insns\n", None);
+        assert!(!refused.misses_bound());
         assert_eq!((refused.pos, refused.reason.as_str()), (None, "R0 !read_ok"));
+        let unbounded = read("begin", "9: (85) call 4\nR2 unbounded memory access, use 'var &= const' or 'if (var < const)'\n", None);
+        assert!(unbounded.misses_bound());
         assert_eq!(read("begin", "", None).reason, "it gave no reason");
         assert_eq!(read("begin", "", Some("-EINVAL")).reason, "it gave no reason but the error -EINVAL");
         let large = read("begin", "func#0 @0\n", Some("-E2BIG"));

@@ -428,7 +428,7 @@ impl<'a> BodyChecker<'a> {
     /// Does a literal fit a declared integer type?
     fn in_range(&mut self, value: &Expr, ty: &Type) -> bool {
         let (Some(n), Type::Int(int)) = (super::fold::constant(value), ty) else { return true };
-        let fits = super::fold::wrap(n as u64, *int) == n as u64 && (n >= 0 || int.signed != (value.ty == Type::U64));
+        let fits = int.wrap(n as u64) == n as u64 && (n >= 0 || int.signed != (value.ty == Type::U64));
         if !fits {
             let n = super::fold::number(value).unwrap_or_else(|| n.into());
             self.error("out-of-range", value.span, format!("{n} does not fit {ty}"));

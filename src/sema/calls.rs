@@ -40,8 +40,8 @@ impl BodyChecker<'_> {
         if let Some(row) = (self.env.tables.row)(name) {
             return self.call_row(row, &[], span);
         }
-        let binary = self.site.attach.binary();
-        let mut enumerators = binary.map_or_else(Vec::new, |path| self.env.sys.enumerators_in_binary(path, name));
+        let place = self.site.attach.file_location();
+        let mut enumerators = place.map_or_else(Vec::new, |at| self.env.sys.enumerators_in_binary(at.path, at.offset, name));
         if enumerators.len() > 1 {
             let values: Vec<String> = enumerators.iter().map(|(_, value)| value.to_string()).collect();
             let message = format!("`{name}` has several values in this binary: {}", values.join(", "));

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use super::hir::{Expr, ExprKind};
 use crate::diag::Span;
 use crate::syntax::ast::BinOp;
-use crate::types::{Int, Type};
+use crate::types::Type;
 
 /// A literal integer in a script: its type is the smallest signed one that holds it, or else `uint64`.
 pub fn literal(n: u64, span: Span) -> Expr {
@@ -86,14 +86,8 @@ pub fn is_known(e: &Expr) -> bool {
 
 /// A constant of a known type, truncated to the type's width.
 pub fn typed(n: i64, ty: Type, span: Span) -> Expr {
-    let bits = ty.as_int().map_or(n as u64, |i| wrap(n as u64, i));
+    let bits = ty.as_int().map_or(n as u64, |i| i.wrap(n as u64));
     Expr { kind: ExprKind::Int(bits), ty, span }
-}
-
-/// The bits of `n` truncated to an integer's width, sign-extended to 64 if it is signed.
-pub fn wrap(n: u64, int: Int) -> u64 {
-    let shift = 64 - u32::from(int.bytes.clamp(1, 8)) * 8;
-    if int.signed { (((n << shift) as i64) >> shift) as u64 } else { n << shift >> shift }
 }
 
 /// A literal that adopts the sign of the other operand: written without a cast, and not negative.
@@ -143,7 +137,7 @@ pub fn constant(e: &Expr) -> Option<i64> {
             let n = constant(inner)?;
             match &e.ty {
                 Type::Bool => Some((n != 0).into()),
-                ty => ty.as_int().map(|i| wrap(n as u64, i) as i64),
+                ty => ty.as_int().map(|i| i.wrap(n as u64) as i64),
             }
         }
         _ => None,
@@ -382,11 +376,5 @@ mod tests {
         assert_eq!(n("abc"), None);
         assert_eq!(n(""), None);
         assert_eq!(n("12x"), None);
-    }
-
-    #[test]
-    fn wrapping() {
-        assert_eq!(wrap(300, Int { bytes: 1, signed: false }), 44);
-        assert_eq!(wrap(255, Int { bytes: 1, signed: true }), u64::MAX);
     }
 }

@@ -5,7 +5,9 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use super::uses::NamesOfTypes;
 use super::{CheckContext, Tables, options, uses};
 use crate::builtins::options::ScriptOption;
 use crate::builtins::{Accepts, Codegen};
@@ -13,6 +15,8 @@ use crate::diag::{Diagnostic, Severity, Span};
 use crate::probes::{self, ArgRef, Attach, Context, ContextFeatures, Env, ProbeSite};
 use crate::settings::{Invocation, MissingProbes, Mode, Settings};
 use crate::syntax::ast::{self, AttachPoint, ExprKind, Segment};
+use crate::system::{AmbiguousType, TargetInfo, TypeName};
+use crate::types::{Enum, Type};
 
 /// A script's probe and the sites of its attach points.
 pub struct Job<'a> {
@@ -31,6 +35,9 @@ pub struct Job<'a> {
 
 /// The code for a pattern without matches, which is not an error if other attach points of the probe match.
 const NO_MATCH: &str = "no-match";
+
+/// Maximum number of sites that a warning names.
+const NAMED_SITES: usize = 8;
 
 const NO_MATCHING_NAME: &str = "no probe's name matches the probe filter";
 
@@ -382,12 +389,22 @@ struct Needs {
     context: bool,
     /// The fields of `args`.
     fields: bool,
+    /// The result.
+    result: bool,
     /// On a property that no two sites share.
     site: bool,
 }
 
-/// Does a macro or function of the script use `args`?
-fn definitions_use_fields(check_cx: &CheckContext, tables: &Tables) -> bool {
+fn is_args(value: &ArgRef) -> bool {
+    matches!(value, ArgRef::All(_) | ArgRef::Named(_))
+}
+
+fn is_result(value: &ArgRef) -> bool {
+    *value == ArgRef::Retval
+}
+
+/// Does a macro or function of the script use a value like this?
+fn definitions_use(check_cx: &CheckContext, tables: &Tables, is_wanted: fn(&ArgRef) -> bool) -> bool {
     let mut found = false;
     let mut each = |e: &ast::Expr| {
         let name = match &e.kind {
@@ -395,7 +412,7 @@ fn definitions_use_fields(check_cx: &CheckContext, tables: &Tables) -> bool {
             ExprKind::Call { name, .. } => name.name.as_str(),
             _ => return,
         };
-        found |= (tables.row)(name).is_some_and(|row| matches!(row.codegen, Codegen::Context(ArgRef::All(_) | ArgRef::Named(_))));
+        found |= (tables.row)(name).is_some_and(|row| matches!(&row.codegen, Codegen::Context(value) if is_wanted(value)));
     };
     check_cx.macros.iter().for_each(|m| uses::in_block(&m.body, &mut each));
     check_cx.functions.iter().for_each(|f| uses::in_block(&f.body, &mut each));
@@ -403,7 +420,7 @@ fn definitions_use_fields(check_cx: &CheckContext, tables: &Tables) -> bool {
 }
 
 fn needs(probe: &ast::Probe, check_cx: &CheckContext, tables: &Tables) -> Needs {
-    let mut n = Needs { context: false, fields: false, site: false };
+    let mut n = Needs { context: false, fields: false, result: false, site: false };
     uses::expressions(probe, &mut |e| {
         let name = match &e.kind {
             ExprKind::Ident(name) => name.as_str(),
@@ -418,14 +435,20 @@ fn needs(probe: &ast::Probe, check_cx: &CheckContext, tables: &Tables) -> Needs 
         // A macro's or function's body is checked here only for whether it uses `args` at all: a binary may not
         // describe its arguments.
         if check_cx.macros.iter().any(|m| m.name.name == name) || check_cx.function(name).is_some() {
-            n = Needs { context: true, fields: n.fields || definitions_use_fields(check_cx, tables), site: false };
+            n = Needs {
+                context: true,
+                fields: n.fields || definitions_use(check_cx, tables, is_args),
+                result: n.result || definitions_use(check_cx, tables, is_result),
+                site: false,
+            };
             return;
         }
         let Some(row) = (tables.row)(name) else { return };
         n.context |= row.needs != ContextFeatures::NONE
             || matches!(row.codegen, Codegen::Context(_))
             || row.params.iter().any(|p| matches!(p.accepts, Accepts::Addr | Accepts::StrOrAddr | Accepts::TextOrAddr));
-        n.fields |= matches!(row.codegen, Codegen::Context(ArgRef::All(_) | ArgRef::Named(_)));
+        n.fields |= matches!(&row.codegen, Codegen::Context(value) if is_args(value));
+        n.result |= matches!(&row.codegen, Codegen::Context(value) if is_result(value));
     });
     n.site = depends_on_site(probe, check_cx, tables);
     n.context |= n.site;
@@ -465,6 +488,49 @@ fn same_context(a: &Context, b: &Context, fields: bool) -> bool {
         && (!fields || a.fields == b.fields)
 }
 
+/// The meanings of a body's words in the debug information of a site's binary, whose files may define them differently.
+#[derive(Default, PartialEq)]
+struct Meanings {
+    types: Vec<Result<Option<Type>, AmbiguousType>>,
+    constants: Vec<Vec<(Arc<Enum>, i64)>>,
+}
+
+impl Meanings {
+    fn new(names: &NamesOfTypes, site: &ProbeSite, sys: &dyn TargetInfo) -> Self {
+        let Some(at) = site.attach.file_location() else { return Meanings::default() };
+        let words = names.words.iter().flat_map(|word| [(TypeName::Struct, *word), (TypeName::Plain, *word)]);
+        let types = names.tagged.iter().copied().chain(words).map(|(kind, name)| sys.type_in_binary(at.path, at.offset, kind, name));
+        let constants = names.words.iter().map(|name| sys.enumerators_in_binary(at.path, at.offset, name));
+        Meanings { types: types.collect(), constants: constants.collect() }
+    }
+}
+
+/// Reports sites whose results cannot be read, and leaves out those of a pattern that has others.
+fn with_readable_results(sites: Vec<ProbeSite>, env: &Env, diags: &mut Vec<Diagnostic>) -> Vec<ProbeSite> {
+    let (readable, unreadable): (Vec<_>, Vec<_>) =
+        sites.into_iter().map(|site| (site.kind.unreadable_result(&site, env), site)).partition(|(why, _)| why.is_none());
+    let readable: Vec<ProbeSite> = readable.into_iter().map(|(_, site)| site).collect();
+    let mut omitted: BTreeMap<Span, Vec<String>> = BTreeMap::new();
+    for (why, site) in &unreadable {
+        if readable.iter().any(|other| other.span == site.span) {
+            omitted.entry(site.span).or_default().push(site.name.clone());
+        } else if let Some(why) = why {
+            let message = format!("the result of {} cannot be read: {why}", site.name);
+            diags.push(Diagnostic::error("bad-arg", site.span, message).help(why.help()));
+        }
+    }
+    for (point, names) in omitted {
+        let shown = names.iter().take(NAMED_SITES).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = if names.len() > NAMED_SITES { format!(" and {} more", names.len() - NAMED_SITES) } else { String::new() };
+        let message = format!("no probes where the result cannot be read: {shown}{more}");
+        diags.push(Diagnostic::warning("unreadable-result", point, message));
+    }
+    match readable.is_empty() {
+        true => unreadable.into_iter().map(|(_, site)| site).collect(),
+        false => readable,
+    }
+}
+
 fn with_contexts<'a>(
     probe: &'a ast::Probe,
     sites: Vec<ProbeSite>,
@@ -474,10 +540,16 @@ fn with_contexts<'a>(
     diags: &mut Vec<Diagnostic>,
 ) -> Job<'a> {
     let needs = needs(probe, check_cx, tables);
+    let sites = if needs.result { with_readable_results(sites, env, diags) } else { sites };
+    let names = NamesOfTypes::new(check_cx, probe);
+    let meanings: Vec<Meanings> = match sites.as_slice() {
+        [_] => vec![Meanings::default()],
+        all => all.iter().map(|site| Meanings::new(&names, site, env.sys)).collect(),
+    };
     let mut contexts: Vec<(usize, Context)> = Vec::new();
     let mut context_of = Vec::with_capacity(sites.len());
     for (i, site) in sites.iter().enumerate() {
-        let same = |j: usize| sites.get(j).is_some_and(|s| same_place(s, site));
+        let same = |j: usize| sites.get(j).is_some_and(|s| same_place(s, site)) && meanings.get(j) == meanings.get(i);
         // A body that does not depend on its context costs nothing per site.
         if let Some(at) = contexts.iter().position(|(j, _)| !needs.context && same(*j)) {
             context_of.push(at);

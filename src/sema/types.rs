@@ -29,7 +29,7 @@ use super::hir::{Expr, ExprKind};
 use crate::builtins::Codegen;
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast;
-use crate::system::TypeName;
+use crate::system::{AmbiguousType, TypeName};
 use crate::types::{Agg, Deferred, Enum, Field, Int, MAX_LENGTH, Record, Space, Type};
 
 /// A type gathered from all uses of a variable, a map's value or a map's key.
@@ -341,6 +341,9 @@ pub fn in_space(ty: Type, space: Space) -> Type {
     }
 }
 
+/// An error that was reported, so that no other error follows from it.
+struct Reported;
+
 /// Names of types that do not depend on a kernel.
 const PLAIN: &[(&str, Type)] = &[
     ("void", Type::Void),
@@ -508,13 +511,14 @@ impl BodyChecker<'_> {
                     if let Some(arg) = self.substitute(name) {
                         return self.substituted_type(&arg);
                     }
-                    if let Some(ty) = self.find_type(name) {
-                        return Some(ty);
-                    }
                     // A struct's name without `struct`, unless it is a builtin's (`pid` is both).
                     let builtin = (self.env.tables.row)(name).is_some();
-                    if let Some(ty) = self.named(TypeName::Struct, name).filter(|_| !builtin) {
-                        return Some(ty);
+                    let found = match self.find_type(name, e.span).ok()? {
+                        None if !builtin => self.named(TypeName::Struct, name, e.span).ok()?,
+                        found => found,
+                    };
+                    if found.is_some() {
+                        return found;
                     }
                 }
                 if let ast::ExprKind::Typeof(inner) = &e.kind {
@@ -563,16 +567,26 @@ impl BodyChecker<'_> {
         format!("{}{}", if unsigned { "u" } else { "" }, full_type(ty))
     }
 
-    fn find_type(&self, name: &str) -> Option<Type> {
+    fn find_type(&mut self, name: &str, span: Span) -> Result<Option<Type>, Reported> {
         let plain = PLAIN.iter().find(|(n, _)| *n == name).map(|(_, ty)| ty.clone());
         let opaque = || crate::builtins::find_tag(name).map(|tag| Deferred::plain(tag.name, tag.size));
-        plain.or_else(opaque).or_else(|| self.named(TypeName::Plain, name))
+        match plain.or_else(opaque) {
+            None => self.named(TypeName::Plain, name, span),
+            known => Ok(known),
+        }
     }
 
     /// A type by name: the traced binary's own, then the kernel's.
-    fn named(&self, kind: TypeName, name: &str) -> Option<Type> {
-        let own = self.site.attach.binary().and_then(|path| self.env.sys.type_in_binary(path, kind, name));
-        own.or_else(|| self.env.sys.type_named(kind, name))
+    fn named(&mut self, kind: TypeName, name: &str, span: Span) -> Result<Option<Type>, Reported> {
+        let own = self.site.attach.file_location().map(|at| self.env.sys.type_in_binary(at.path, at.offset, kind, name));
+        match own.unwrap_or(Ok(None)) {
+            Ok(own) => Ok(own.or_else(|| self.env.sys.type_named(kind, name))),
+            Err(AmbiguousType { files }) => {
+                let message = format!("files of this binary define `{name}` differently: {}", files.join(", "));
+                self.report(Diagnostic::error("ambiguous-type", span, message));
+                Err(Reported)
+            }
+        }
     }
 
     /// The type that a macro's parameter stands for.
@@ -587,7 +601,10 @@ impl BodyChecker<'_> {
         if let Some(arg) = self.substitute(name) {
             return self.substituted_type(&arg);
         }
-        let found = self.find_type(name).or_else(|| self.named(TypeName::Struct, name));
+        let found = match self.find_type(name, span).ok()? {
+            None => self.named(TypeName::Struct, name, span).ok()?,
+            found => found,
+        };
         if found.is_none()
             && let Some(function) = self.aggregate_type(name)
         {
@@ -618,7 +635,7 @@ impl BodyChecker<'_> {
             Some(arg) => return self.substituted_type(arg),
             None => name,
         };
-        let found = self.named(kind, name);
+        let found = self.named(kind, name, span).ok()?;
         if found.is_none() {
             let d = self.explain_types(Diagnostic::error("unknown-type", span, format!("unknown type `{word} {name}`")));
             let d = self.explain_headers(name, d);

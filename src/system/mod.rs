@@ -18,7 +18,7 @@ pub mod syscalls;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use binary::dwarf::{Argument, ArgumentLocation, Inlined, Line, NoLocation, Piece, Source};
+pub use binary::dwarf::{AmbiguousType, Argument, ArgumentLocation, Inlined, Line, NoLocation, Piece, Source};
 pub use binary::root::BinaryFile;
 pub use binary::usdt::Marker;
 
@@ -254,17 +254,18 @@ pub trait TargetInfo {
     }
     /// Looks up a struct, union or enum by tag (`task_struct`), or a typedef (`pid_t`, `u32`).
     fn type_named(&self, kind: TypeName, name: &str) -> Option<Type>;
-    /// Looks up a type in a binary's debug information.
-    fn type_in_binary(&self, _path: &Path, _kind: TypeName, _name: &str) -> Option<Type> {
-        None
+    /// Looks up a type in a binary's debug information, for the code at this offset in the file: its files may give different types
+    /// to a name.
+    fn type_in_binary(&self, _path: &Path, _offset: u64, _kind: TypeName, _name: &str) -> Result<Option<Type>, AmbiguousType> {
+        Ok(None)
     }
     /// Why a type may be missing although the binary has debug information.
     fn types_missing_in_binary(&self, _path: &Path) -> Option<Missing> {
         None
     }
-    /// Like [`TargetInfo::enumerator`], in a binary's debug information. Its files may give different values to a name: the result
-    /// has an enum for each.
-    fn enumerators_in_binary(&self, _path: &Path, _name: &str) -> Vec<(Arc<Enum>, i64)> {
+    /// Like [`TargetInfo::enumerator`], in a binary's debug information, for the code at this offset in the file. Its files may give
+    /// different values to a name: if that of the code does not have the name, the result has an enum for each.
+    fn enumerators_in_binary(&self, _path: &Path, _offset: u64, _name: &str) -> Vec<(Arc<Enum>, i64)> {
         Vec::new()
     }
     /// The arguments of a binary's function; `None` if the debug information does not have the function.
@@ -278,6 +279,10 @@ pub trait TargetInfo {
     /// Finds the inlined copies of a function that has no code of its own; `None` if the debug information is absent or does
     /// not have the function.
     fn inlined(&self, _path: &Path, _function: &str) -> Option<Inlined> {
+        None
+    }
+    /// Why the register with results does not have that of this function, according to the debug information.
+    fn unreadable_result(&self, _path: &Path, _function: &Function) -> Option<NoLocation> {
         None
     }
     /// Does the debug information declare this function `noreturn`?

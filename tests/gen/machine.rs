@@ -4,15 +4,15 @@ use rbt::codegen::{self, artifact::Artifact};
 use rbt::compat;
 use rbt::diag::{self, Source};
 use rbt::emit::Dumps;
-use rbt::frontend::{self, Checked};
+use rbt::frontend::{self, Checked, explain::refused_mechanisms};
 use rbt::probes::Env;
 use rbt::render::{self, RenderOptions};
 use rbt::runtime::{self, Options, VerifierError};
 use rbt::sema::hir;
 use rbt::settings::{Mechanism, Settings};
+use rbt::system::TargetInfo;
 use rbt::system::machine::live::Live;
 use rbt::system::snapshot::Snapshot;
-use rbt::system::{Feature, TargetInfo};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -103,6 +103,13 @@ impl Spent {
     }
 }
 
+/// A compiled script, and what it was compiled from.
+struct Compiled {
+    artifact: Artifact,
+    script: hir::Script,
+    settings: Settings,
+}
+
 /// A machine that scripts are tried on.
 pub struct Machine {
     /// The kernel: the running one or one from a snapshot.
@@ -157,7 +164,7 @@ impl Machine {
 
     /// Returns the compiled script, or the error. Findings that `rbt check` reports after compiling are errors, too.
     pub fn make(&self, text: &str, spent: &mut Spent) -> Result<Artifact, Outcome> {
-        let artifact = caught(|| self.compile(text, &[], spent)).unwrap_or_else(|said| Err(Outcome::Panic(said)))?;
+        let artifact = caught(|| self.compile(text, &[], spent)).unwrap_or_else(|said| Err(Outcome::Panic(said)))?.artifact;
         match compat::unmet_need(&artifact, &self.settings, &*self.sys) {
             Some(need) => Err(Outcome::Check(need)),
             None => Ok(artifact),
@@ -165,7 +172,7 @@ impl Machine {
     }
 
     /// Compiles a script without the mechanisms that the kernel rejected, as a run of rbt does.
-    fn compile(&self, text: &str, without: &[Mechanism], spent: &mut Spent) -> Result<Artifact, Outcome> {
+    fn compile(&self, text: &str, without: &[Mechanism], spent: &mut Spent) -> Result<Compiled, Outcome> {
         let since = used();
         let source = Source { name: "generated".into(), text: text.into() };
         let checked = self.checked(text);
@@ -183,7 +190,7 @@ impl Machine {
         match compiled {
             Ok(compiled) => {
                 spent.turns = compiled.compilations;
-                Ok(compiled.artifact)
+                Ok(Compiled { artifact: compiled.artifact, script, settings })
             }
             // codegen reports a limit of the kernel before the kernel rejects the program.
             Err(e) if e.messages.is_empty() => Err(Outcome::Check(diag::render(&diag::Diagnostics(e.diagnostics), &[source], false))),
@@ -194,62 +201,49 @@ impl Machine {
     fn stages(&self, text: &str, run: bool, spent: &mut Spent) -> Outcome {
         let mut without = Vec::new();
         loop {
-            let artifact = match self.compile(text, &without, spent) {
+            let Compiled { artifact, script, settings } = match self.compile(text, &without, spent) {
                 Ok(_) if !self.here => return Outcome::Fine(Vec::new(), Vec::new()),
-                Ok(artifact) => artifact,
+                Ok(compiled) => compiled,
                 Err(outcome) => return outcome,
             };
-            let outcome = self.load(&artifact, run, spent);
-            if matches!(outcome, Outcome::Complex(_)) && !without.contains(&Mechanism::Unroll) {
-                without.push(Mechanism::Unroll);
-                continue;
+            let error = match self.load(&artifact, run, spent) {
+                Ok(outcome) => return outcome,
+                Err(error) => error,
+            };
+            match refused_mechanisms(&error, &artifact, &script, &settings, &*self.sys) {
+                mechanisms if mechanisms.is_empty() => return refused(&error),
+                mechanisms => without.extend(mechanisms),
             }
-            // Without cookies, only the system call numbers distinguish the sites of a program.
-            let needed = |m: Mechanism| m == Mechanism::RawSyscalls && !self.sys.has(Feature::PerfCookie);
-            let lowered: Vec<Mechanism> = artifact.manifest.programs.iter().filter_map(|p| p.lowered).filter(|m| !needed(*m)).collect();
-            if matches!(outcome, Outcome::Fine(..)) {
-                return outcome;
-            }
-            if lowered.is_empty() {
-                if !matches!(outcome, Outcome::VerifierError(..)) || without.contains(&Mechanism::InlineBounds) {
-                    return outcome;
-                }
-                without.push(Mechanism::InlineBounds);
-            }
-            without.extend(lowered);
         }
     }
 
     /// Loads a compiled script, possibly from another machine.
     pub fn take(&self, artifact: &Artifact, spent: &mut Spent) -> Outcome {
-        caught(|| self.load(artifact, false, spent)).unwrap_or_else(Outcome::Panic)
+        caught(|| self.load(artifact, false, spent).unwrap_or_else(|error| refused(&error))).unwrap_or_else(Outcome::Panic)
     }
 
-    fn load(&self, artifact: &Artifact, run: bool, spent: &mut Spent) -> Outcome {
+    fn load(&self, artifact: &Artifact, run: bool, spent: &mut Spent) -> anyhow::Result<Outcome> {
         let since = used();
         let options = Options { quiet: true, dry_run: !run, ..Options::default() };
         let session = runtime::load(artifact, &Env::new(&*self.sys, &self.settings), options);
         spent.load += used().saturating_sub(since);
-        let mut session = match session {
-            Ok(session) => session,
-            Err(e) => return refused(&e),
-        };
+        let mut session = session?;
         let (mut out, mut err) = (Vec::new(), Vec::new());
         if run {
             let since = Instant::now();
             let render =
                 RenderOptions { trunc_trailer: self.settings.str_trunc_trailer.clone(), warnings: true, ..RenderOptions::default() };
-            let Some(format) = render::find("text") else { return Outcome::Machine("no text format".into()) };
+            let Some(format) = render::find("text") else { return Ok(Outcome::Machine("no text format".into())) };
             let mut renderer = (format.make)(&render);
             if let Err(e) = session.run(&mut *renderer, &mut out, &mut err) {
-                return Outcome::Machine(format!("{e:#}"));
+                return Ok(Outcome::Machine(format!("{e:#}")));
             }
             spent.run = since.elapsed();
         }
         let since = Instant::now();
         drop(session);
         spent.run += since.elapsed();
-        Outcome::Fine(out, err)
+        Ok(Outcome::Fine(out, err))
     }
 }
 

@@ -6,6 +6,9 @@ pub(super) const CODES: &[Code] = &[
     error("ambiguous-constant", "an enum constant has several values in the debug information of a binary")
         .remedy("write the number, or compare the name with a value of its enum")
         .needs("a program of several files"),
+    error("ambiguous-type", "files of a binary define a type differently, and that of the probe's code does not define it")
+        .remedy("probe a function of a file that defines it, or define it in the script")
+        .needs("a program of several files"),
     error("arity", "a call has too few or too many arguments")
         .remedy("`rbt help FUNCTION` shows its arguments")
         .example(r#"begin { print(strncmp("a", "b")); }"#, r#"begin { print(strncmp("a", "b", 1)); }"#),
@@ -179,6 +182,9 @@ pub(super) const CODES: &[Code] = &[
     warning("unreachable", "a statement cannot be reached")
         .depends_on(DependsOn::Options)
         .example("begin { exit(); print(1); }", "begin { print(1); exit(); }"),
+    warning("unreadable-result", "a pattern matches functions whose results are in floating-point registers")
+        .remedy("name the functions, or do not use `retval`")
+        .needs("a function that returns a floating-point number"),
     error("unsafe", "the function changes the system, and needs --unsafe")
         .depends_on(DependsOn::Permission)
         .remedy("run with --unsafe to allow it")

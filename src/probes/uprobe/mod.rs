@@ -11,7 +11,7 @@ use crate::diag::Diagnostic;
 use crate::emit::{Builder, Helper, IntValue, Operand, PointerValue};
 use crate::syntax::ast::AttachPoint;
 use crate::system::machine::arch::Arch;
-use crate::system::{Abi, Argument, Binary, BinaryFile, Feature, Missing, Piece, Source, binary::demangle};
+use crate::system::{Abi, Argument, Binary, BinaryFile, Feature, Missing, NoLocation, Piece, Source, binary::demangle};
 use crate::types::{Field, Int, Space, Type};
 use find::{UprobeLocation, UprobeTarget};
 
@@ -280,6 +280,13 @@ impl ProbeKind for Uprobe {
             Rc::new(ContextField { field, location: place })
         });
         Ok(fields.collect())
+    }
+
+    fn unreadable_result(&self, site: &ProbeSite, env: &Env) -> Option<NoLocation> {
+        let Attach::Uprobe { path, offset, function_offset, .. } = &site.attach else { return None };
+        let binary = env.sys.binary(path).ok()?;
+        let entry = offset.checked_sub(*function_offset)?;
+        env.sys.unreadable_result(path, binary.functions.iter().find(|f| f.offset == entry)?)
     }
 
     fn declarations(&self, site: &ProbeSite, env: &Env) -> Result<Vec<String>, Diagnostic> {

@@ -54,7 +54,7 @@ pub fn names_symbols(text: &str) -> bool {
 pub fn types(text: &str, binary: Option<&Binary>) -> Vec<Option<Type>> {
     let known = |a: &Arg| match &a.at {
         At::Memory { symbol: Some(name), .. } => binary.is_some_and(|b| address(b, name).is_some()),
-        At::Number(_) | At::Register(_) | At::Memory { symbol: None, .. } | At::Unknown => true,
+        At::Number(_) | At::Register(_) | At::SecondByte(_) | At::Memory { symbol: None, .. } | At::Unknown => true,
     };
     parse(text, HERE).into_iter().map(|a| a.int.filter(|_| known(&a)).map(Type::Int)).collect()
 }
@@ -73,6 +73,10 @@ pub fn load<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, n: u32, ty
     let value = match at {
         At::Number(n) => e.int(n as u64),
         At::Register(at) => e.load_ctx(at, U64),
+        At::SecondByte(at) => {
+            let whole = e.load_ctx(at, U64);
+            e.shr(whole, e.int(8), false)
+        }
         At::Memory { symbol, base, index, offset } => {
             let mut at = e.int(offset as u64);
             if let Some(name) = symbol {
@@ -121,9 +125,12 @@ mod tests {
         assert_eq!(at("-1@%sil").1, At::Register(104));
         assert_eq!(at("2@%r10w").1, At::Register(56));
         assert_eq!(at("4@%r8d").1, At::Register(72));
+        assert_eq!(at("-1@%ah"), (Some((1, true)), At::SecondByte(80)));
         assert_eq!(at("-4@$-7"), (Some((4, true)), At::Number(-7)));
         assert_eq!(at("8@$0xffffffffffffffff").1, At::Number(-1));
         assert_eq!(at("8@-80(%rbx)").1, At::Memory { symbol: None, base: Some(40), index: None, offset: -80 });
+        assert_eq!(at("-4@4+-28(%rsp)").1, At::Memory { symbol: None, base: Some(152), index: None, offset: -24 });
+        assert_eq!(at("8@table+8-4(%rip)").1, At::Memory { symbol: Some("table".into()), base: None, index: None, offset: 4 });
         assert_eq!(at("8@(%rax,%rcx,8)").1, At::Memory { symbol: None, base: Some(80), index: Some((88, 8)), offset: 0 });
         assert_eq!(at("8@16(,%rcx,4)").1, At::Memory { symbol: None, base: None, index: Some((88, 4)), offset: 16 });
         let symbol = |name: &str, index, offset| At::Memory { symbol: Some(name.into()), base: None, index, offset };
@@ -143,13 +150,14 @@ mod tests {
             "8@",
             "8@(",
             "8@)(",
-            "8@%ah",
             "8@(%rax,%rbx,3)",
             "-@%rax",
             "8@5(%rip)",
             "8@(%rip)",
             "-4@%fs:tls@tpoff",
             "8@table(%zz)",
+            "8@4+table(%rip)",
+            "8@4+(%rax)",
         ] {
             assert_eq!(at(text), (None, At::Unknown), "{text}");
         }

@@ -25,8 +25,8 @@ use crate::system::kernel_types::{BTF_FILES, KernelTypes, Prototype};
 use crate::system::portability::questions::digest;
 use crate::system::snapshot::inferred_features;
 use crate::system::{
-    Argument, Binary, BinaryFile, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, Missing, TargetInfo,
-    Tracepoint, TypeName, machine::rights,
+    AmbiguousType, Argument, Binary, BinaryFile, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, Missing,
+    NoLocation, TargetInfo, Tracepoint, TypeName, machine::rights,
 };
 use crate::system::{
     binary::elf, binary::locate, binary::usdt, events::headers, events::syscalls, machine::cgroup, machine::perf, machine::programs,
@@ -249,16 +249,16 @@ impl TargetInfo for Live {
         self.types().ok()?.named(kind, name)
     }
 
-    fn type_in_binary(&self, path: &Path, kind: TypeName, name: &str) -> Option<Type> {
-        self.types_of(path).ok()?.named(kind, name)
+    fn type_in_binary(&self, path: &Path, offset: u64, kind: TypeName, name: &str) -> Result<Option<Type>, AmbiguousType> {
+        self.types_of(path).map_or(Ok(None), |types| types.named(offset, kind, name))
     }
 
     fn types_missing_in_binary(&self, path: &Path) -> Option<Missing> {
         self.types_of(path).ok()?.absent().cloned()
     }
 
-    fn enumerators_in_binary(&self, path: &Path, name: &str) -> Vec<(Arc<Enum>, i64)> {
-        self.types_of(path).map_or_else(|_| Vec::new(), |types| types.enumerators(name))
+    fn enumerators_in_binary(&self, path: &Path, offset: u64, name: &str) -> Vec<(Arc<Enum>, i64)> {
+        self.types_of(path).map_or_else(|_| Vec::new(), |types| types.enumerators(offset, name))
     }
 
     fn arguments(&self, path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing> {
@@ -278,6 +278,10 @@ impl TargetInfo for Live {
             Line::Code(all) => absent(all).map_or(Ok(found), Err),
             Line::Bare(_) | Line::Columns(_) | Line::NoFile(_) => Ok(found),
         }
+    }
+
+    fn unreadable_result(&self, path: &Path, function: &Function) -> Option<NoLocation> {
+        self.types_of(path).ok()?.unreadable_result(function)
     }
 
     fn never_returns(&self, path: &Path, function: &Function) -> bool {

@@ -7,6 +7,8 @@ pub enum At {
     Number(i64),
     /// In a register.
     Register(u32),
+    /// In the second byte of a register.
+    SecondByte(u32),
     /// In memory, at the sum of these parts; the index is scaled.
     Memory {
         /// The address of a symbol.
@@ -22,16 +24,27 @@ pub enum At {
     Unknown,
 }
 
-/// Parses a number, or a symbol with an offset in bytes.
+/// Parses the sum of a symbol and offsets in bytes: `table+8`, or `4+-28`, as GCC writes the second word of a slot.
 pub(super) fn displacement(text: &str) -> Option<(Option<String>, i64)> {
-    if let Some(offset) = number(text) {
-        return Some((None, offset));
+    let (mut symbol, mut offset, mut rest) = (None, 0i64, text);
+    loop {
+        let term = rest.trim_start_matches(['+', '-']);
+        let negative = rest.get(..rest.len() - term.len())?.matches('-').count() % 2 == 1;
+        let (value, after) = term.split_at_checked(term.find(['+', '-']).unwrap_or(term.len()))?;
+        match number(value) {
+            Some(n) => offset = offset.wrapping_add(if negative { n.wrapping_neg() } else { n }),
+            None if rest.len() == text.len() && term.len() == text.len() && is_symbol(value) => symbol = Some(value.to_owned()),
+            None => return None,
+        }
+        if after.is_empty() {
+            return Some((symbol, offset));
+        }
+        rest = after;
     }
-    let cut = text.rfind(['+', '-']).filter(|at| *at > 0).unwrap_or(text.len());
-    let (name, offset) = text.split_at_checked(cut)?;
-    let offset = if offset.is_empty() { 0 } else { number(offset.strip_prefix('+').unwrap_or(offset))? };
-    (name.starts_with(|c: char| c.is_alphabetic() || "_.".contains(c)) && !name.contains(char::is_whitespace))
-        .then(|| (Some(name.to_owned()), offset))
+}
+
+fn is_symbol(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_alphabetic() || "_.".contains(c)) && !name.contains(char::is_whitespace)
 }
 
 /// Parses a decimal or hexadecimal number.

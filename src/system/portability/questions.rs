@@ -16,8 +16,8 @@ use crate::system::kernel_types::{KernelTypes, Prototype};
 use crate::system::machine::arch::Arch;
 use crate::system::machine::programs::ProgramFunction;
 use crate::system::{
-    Argument, Binary, BinaryFile, CMacro, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, MatchingFunction,
-    Missing, TargetInfo, Tracepoint, TypeName,
+    AmbiguousType, Argument, Binary, BinaryFile, CMacro, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker,
+    MatchingFunction, Missing, NoLocation, TargetInfo, Tracepoint, TypeName,
 };
 use crate::types::{self, Enum, Field, Struct, Type};
 
@@ -513,14 +513,14 @@ impl TargetInfo for Recorder<'_> {
         self.record(Question::CgroupId(path.into()), self.sys.cgroup_id(path))
     }
 
-    fn type_in_binary(&self, path: &Path, kind: TypeName, name: &str) -> Option<Type> {
+    fn type_in_binary(&self, path: &Path, offset: u64, kind: TypeName, name: &str) -> Result<Option<Type>, AmbiguousType> {
         self.contents(path);
-        self.sys.type_in_binary(path, kind, name)
+        self.sys.type_in_binary(path, offset, kind, name)
     }
 
-    fn enumerators_in_binary(&self, path: &Path, name: &str) -> Vec<(Arc<Enum>, i64)> {
+    fn enumerators_in_binary(&self, path: &Path, offset: u64, name: &str) -> Vec<(Arc<Enum>, i64)> {
         self.contents(path);
-        self.sys.enumerators_in_binary(path, name)
+        self.sys.enumerators_in_binary(path, offset, name)
     }
 
     fn arguments(&self, path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing> {
@@ -536,6 +536,11 @@ impl TargetInfo for Recorder<'_> {
     fn inlined(&self, path: &Path, function: &str) -> Option<Inlined> {
         self.contents(path);
         self.sys.inlined(path, function)
+    }
+
+    fn unreadable_result(&self, path: &Path, function: &Function) -> Option<NoLocation> {
+        self.contents(path);
+        self.sys.unreadable_result(path, function)
     }
 
     fn never_returns(&self, path: &Path, function: &Function) -> bool {

@@ -13,8 +13,8 @@ use crate::system::kernel_types::{KernelTypes, Prototype};
 use crate::system::machine::arch::Arch;
 use crate::system::machine::programs::ProgramFunction;
 use crate::system::{
-    Argument, Binary, BinaryFile, CMacro, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, MatchingFunction,
-    Missing, TargetInfo, Tracepoint, TypeName,
+    AmbiguousType, Argument, Binary, BinaryFile, CMacro, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker,
+    MatchingFunction, Missing, NoLocation, TargetInfo, Tracepoint, TypeName,
 };
 use crate::types::{Enum, Field, Record, Struct, Type};
 
@@ -178,12 +178,13 @@ impl TargetInfo for VariedTarget<'_> {
         markers(path: &Path) -> Result<Vec<Marker>, Missing>;
         counts(ty: u32, config: u64) -> Option<bool>;
         cgroup_id(path: &str) -> Result<u64, Missing>;
-        type_in_binary(path: &Path, kind: TypeName, name: &str) -> Option<Type>;
-        enumerators_in_binary(path: &Path, name: &str) -> Vec<(Arc<Enum>, i64)>;
+        type_in_binary(path: &Path, offset: u64, kind: TypeName, name: &str) -> Result<Option<Type>, AmbiguousType>;
+        enumerators_in_binary(path: &Path, offset: u64, name: &str) -> Vec<(Arc<Enum>, i64)>;
         arguments(path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing>;
         source_line(path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing>;
         inlined(path: &Path, function: &str) -> Option<Inlined>;
         never_returns(path: &Path, function: &Function) -> bool;
+        unreadable_result(path: &Path, function: &Function) -> Option<NoLocation>;
         types_missing_in_binary(path: &Path) -> Option<Missing>;
         types_identity() -> Option<String>;
         c_macro(name: &str) -> Option<CMacro>;

@@ -9,8 +9,8 @@ use crate::system::kernel::functions::{Functions, KERNEL, Symbols};
 use crate::system::kernel_types::{KernelTypes, Prototype};
 use crate::system::machine::arch::Arch;
 use crate::system::{
-    Argument, Binary, BinaryFile, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, Missing, TargetInfo,
-    Tracepoint, TypeName, events::syscalls, events::tracefs,
+    AmbiguousType, Argument, Binary, BinaryFile, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, Missing,
+    NoLocation, TargetInfo, Tracepoint, TypeName, events::syscalls, events::tracefs,
 };
 use crate::types::{Enum, Field, Record, Struct, Type};
 
@@ -30,16 +30,16 @@ impl TargetInfo for Snapshot {
         self.types().ok()?.named(kind, name)
     }
 
-    fn type_in_binary(&self, path: &Path, kind: TypeName, name: &str) -> Option<Type> {
-        self.files.type_in_binary(path, kind, name)
+    fn type_in_binary(&self, path: &Path, offset: u64, kind: TypeName, name: &str) -> Result<Option<Type>, AmbiguousType> {
+        self.files.type_in_binary(path, offset, kind, name)
     }
 
     fn types_missing_in_binary(&self, path: &Path) -> Option<Missing> {
         self.files.types_missing_in_binary(path)
     }
 
-    fn enumerators_in_binary(&self, path: &Path, name: &str) -> Vec<(Arc<Enum>, i64)> {
-        self.files.enumerators_in_binary(path, name)
+    fn enumerators_in_binary(&self, path: &Path, offset: u64, name: &str) -> Vec<(Arc<Enum>, i64)> {
+        self.files.enumerators_in_binary(path, offset, name)
     }
 
     fn arguments(&self, path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing> {
@@ -48,6 +48,10 @@ impl TargetInfo for Snapshot {
 
     fn source_line(&self, path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing> {
         self.files.source_line(path, file, line, column)
+    }
+
+    fn unreadable_result(&self, path: &Path, function: &Function) -> Option<NoLocation> {
+        self.files.unreadable_result(path, function)
     }
 
     fn never_returns(&self, path: &Path, function: &Function) -> bool {

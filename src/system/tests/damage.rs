@@ -36,13 +36,13 @@ fn ask(path: &Path) -> usize {
     let mut check = |yes: bool| answers += usize::from(yes);
     check(live.markers(path).is_ok_and(|all| !all.is_empty()));
     for name in ["node", "point", "Cage", "small"] {
-        let found = live.type_in_binary(path, TypeName::Struct, name);
-        check(found.is_some());
-        if let Some(crate::types::Type::Struct(s)) = found {
+        let found = live.type_in_binary(path, 0, TypeName::Struct, name);
+        check(matches!(found, Ok(Some(_))));
+        if let Ok(Some(crate::types::Type::Struct(s))) = found {
             check(live.expand(&s).is_some());
         }
     }
-    check(!live.enumerators_in_binary(path, "BLUE").is_empty());
+    check(!live.enumerators_in_binary(path, 0, "BLUE").is_empty());
     for file in ["shapes.c", "markers.c", "names.cc"] {
         for line in [1, 20, 40] {
             check(live.source_line(path, file, line, None).is_ok());
@@ -56,6 +56,7 @@ fn ask(path: &Path) -> usize {
     for f in binary.functions.iter().take(200) {
         check(demangle::name(&f.name).is_some());
         check(live.arguments(path, f).is_ok_and(|a| a.is_some()));
+        check(live.unreadable_result(path, f).is_some());
         check(instructions::starts_at(path, f.offset, f.size.min(4096)).is_some());
         check(instructions::returns(path, f.offset, f.size).is_some());
         check(binary.addr_of_offset(f.offset) == Some(f.addr));

@@ -10,7 +10,7 @@ use crate::types::Type;
 
 /// Offset of a member, by a path of members.
 fn offset(live: &Live, path: &Path, kind: TypeName, name: &str, members: &[&str]) -> Option<u32> {
-    let mut ty = live.type_in_binary(path, kind, name)?;
+    let mut ty = live.type_in_binary(path, 0, kind, name).ok()??;
     let mut offset = 0;
     for member in members {
         let Type::Struct(of) = &ty else { return None };

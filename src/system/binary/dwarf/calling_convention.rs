@@ -35,9 +35,14 @@ pub struct Argument {
     pub location: Result<ArgumentLocation, NoLocation>,
 }
 
+/// Is this parameter of a Go function one of its results?
+pub(super) fn is_go_result(parameter: &Entry) -> bool {
+    parameter.attr(DW_AT_variable_parameter).is_some_and(|a| a.value() == AttributeValue::Flag(true))
+}
+
 /// How an argument is passed.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Class {
+pub(super) enum Class {
     Integers(u32),
     /// In this many floating-point registers, which BPF programs cannot read.
     Float(u32),
@@ -61,7 +66,7 @@ impl BinaryTypes {
         let entry = self.entry(die)?;
         let mut parameters = self.parameters(die, &entry);
         // Go declares results as parameters.
-        parameters.retain(|(_, e)| e.attr(DW_AT_variable_parameter).is_none_or(|a| a.value() != AttributeValue::Flag(true)));
+        parameters.retain(|(_, e)| !is_go_result(e));
         let types: Vec<Option<Type>> = parameters.iter().map(|(d, e)| self.attribute_type(*d, e).and_then(|t| self.ty(t, 0))).collect();
         let frame = self.frame(die, &entry, function)?;
         let mut wanted: Vec<locations::ArgumentSearch> =
@@ -105,7 +110,7 @@ impl BinaryTypes {
     }
 
     /// Finds the entry of the function with this symbol among those at its address.
-    fn function(&self, function: &Function) -> Option<Die> {
+    pub(super) fn function(&self, function: &Function) -> Option<Die> {
         let first = *self.index.functions.get(&function.addr)?;
         let Some(others) = self.index.same_address.get(&function.addr) else { return Some(first) };
         let called = |die: &Die| {
@@ -126,7 +131,7 @@ impl BinaryTypes {
     }
 
     /// Returns the parameters of a function, including those that only its abstract instance has.
-    fn parameters(&self, function: Die, entry: &Entry) -> Vec<(Die, Entry)> {
+    pub(super) fn parameters(&self, function: Die, entry: &Entry) -> Vec<(Die, Entry)> {
         let of = |die: Die| -> Vec<(Die, Entry)> {
             self.children(die).into_iter().filter(|(_, e)| e.tag() == gimli::DW_TAG_formal_parameter).collect()
         };
@@ -337,7 +342,7 @@ impl BinaryTypes {
     }
 
     /// Classifies a type. `None`: `void`, or an unknown type.
-    fn class(&self, ty: Option<Die>) -> Option<Class> {
+    pub(super) fn class(&self, ty: Option<Die>) -> Option<Class> {
         let (die, entry) = self.bare(ty?)?;
         let size = Self::number(&entry, DW_AT_byte_size).and_then(|n| u32::try_from(n).ok());
         let aggregate = matches!(
@@ -379,7 +384,7 @@ impl BinaryTypes {
     }
 
     /// Is it a floating-point type that fits into SSE registers? The x87 type `long double` does not.
-    fn is_in_registers(&self, die: Die, entry: &Entry) -> bool {
+    pub(super) fn is_in_registers(&self, die: Die, entry: &Entry) -> bool {
         self.name(die, entry).is_some_and(|name| !name.windows(11).any(|part| part == b"long double"))
     }
 

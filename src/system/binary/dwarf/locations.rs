@@ -21,7 +21,7 @@ use crate::system::binary::instructions::follow::{Path, SP};
 use crate::system::machine::arch::HERE;
 use crate::system::machine::arch::instructions::{Base, Byte, Value};
 use crate::system::{Abi, Function};
-use crate::types::{Int, Type};
+use crate::types::Type;
 
 /// Limit for the bytes of an argument that are tracked one by one.
 const BYTES: u32 = 256;
@@ -138,12 +138,6 @@ pub(super) struct ArgumentSearch {
     expression: Option<Expression<Slice>>,
 }
 
-/// A constant as a number of this type. Compilers write the constant of an unsigned type as a negative number as well.
-fn of_type(value: i64, int: Int) -> i64 {
-    let unused = 64 - u32::from(int.bytes.clamp(1, 8)) * 8;
-    if int.signed { value << unused >> unused } else { ((value as u64) << unused >> unused) as i64 }
-}
-
 impl BinaryTypes {
     pub(super) fn frame(&self, die: Die, entry: &Entry, function: &Function) -> Option<Frame<'_>> {
         let unit = self.unit(die)?;
@@ -160,7 +154,8 @@ impl BinaryTypes {
     pub(super) fn start_search(&self, die: Die, entry: &Entry, ty: Option<&Type>) -> ArgumentSearch {
         let (size, boolean) = (ty.map(Type::size), ty == Some(&Type::Bool));
         let float = self.attribute_type(die, entry).and_then(|t| self.bare(t)).is_some_and(|(_, e)| is_float(&e));
-        let constant = constant(entry).map(|value| ty.and_then(Type::as_int).map_or(value, |int| of_type(value, int)));
+        // Compilers write the constant of an unsigned type as a negative number as well.
+        let constant = constant(entry).map(|value| ty.and_then(Type::as_int).map_or(value, |int| int.wrap(value as u64) as i64));
         let found = match (size, constant) {
             (None, _) => Some(NoLocation::Type),
             (_, Some(value)) => Some(NoLocation::Constant(value)),

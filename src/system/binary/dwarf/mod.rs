@@ -11,18 +11,20 @@
 #![allow(clippy::wildcard_enum_match_arm)] // matches on one form of an attribute
 
 mod calling_convention;
+mod definitions;
 mod expressions;
 mod files;
 mod frame;
 mod lines;
 mod locations;
 mod no_location;
+mod results;
 mod sections;
 mod split;
 mod type_names;
 mod types;
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
@@ -33,6 +35,7 @@ use crate::system::binary::elf::{self, Segment};
 use crate::system::{Missing, TypeName};
 
 pub use calling_convention::Argument;
+pub use definitions::AmbiguousType;
 pub use lines::{Inlined, Line};
 pub use locations::{ArgumentLocation, Piece, Source};
 pub use no_location::NoLocation;
@@ -96,6 +99,10 @@ pub struct BinaryTypes {
     image: Option<(&'static [u8], Vec<Segment>)>,
     /// Addresses where prologues end, for the units looked up so far.
     prologues: RefCell<Prologues>,
+    /// The definitions of names, for those looked up so far.
+    definitions: RefCell<definitions::Known>,
+    /// The enumerations that have an enumerator of a name.
+    enumerators: OnceCell<BTreeMap<&'static [u8], Vec<Die>>>,
 }
 
 impl BinaryTypes {
@@ -112,6 +119,8 @@ impl BinaryTypes {
             structs: RefCell::default(),
             image: image(path),
             prologues: RefCell::default(),
+            definitions: RefCell::default(),
+            enumerators: OnceCell::new(),
         };
         types.index = types.indexed();
         Ok(types)
@@ -147,43 +156,42 @@ impl BinaryTypes {
     }
 
     fn index_unit(&self, index: &mut Index, place: Die, unit: &Unit<Slice>) -> gimli::Result<()> {
-        let mut tree = unit.entries_tree(None)?;
-        self.index_scope(index, place, tree.root()?, 0)
+        self.each_entry(place, unit, &mut |die, entry| match entry.tag() {
+            gimli::DW_TAG_enumeration_type => {
+                self.index_name(&mut index.enums, die, entry);
+                index.enumerations.push(die);
+            }
+            gimli::DW_TAG_subprogram => {
+                if let Some(address) = self.entry_address(die, entry)
+                    && *index.functions.entry(address).or_insert(die) != die
+                {
+                    index.same_address.entry(address).or_default().push(die);
+                }
+            }
+            tag => match kind_of(tag) {
+                Some(TypeName::Struct) => self.index_name(&mut index.structs, die, entry),
+                Some(TypeName::Union) => self.index_name(&mut index.unions, die, entry),
+                Some(TypeName::Plain) => self.index_name(&mut index.plain, die, entry),
+                Some(TypeName::Enum) | None => {}
+            },
+        })
     }
 
-    /// Indexes the entries directly within a unit or a namespace.
-    fn index_scope(&self, index: &mut Index, place: Die, scope: gimli::EntriesTreeNode<'_, '_, Slice>, depth: u32) -> gimli::Result<()> {
-        let mut children = scope.children();
-        while let Some(child) = children.next()? {
-            let entry = child.entry();
-            let die = Die { at: entry.offset().0, ..place };
-            let named = |to: &mut BTreeMap<&'static [u8], Die>| {
-                if entry.attr(DW_AT_declaration).is_none()
-                    && let Some(name) = self.name(die, entry)
-                {
-                    to.entry(name).or_insert(die);
-                }
-            };
-            match entry.tag() {
-                gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type => named(&mut index.structs),
-                gimli::DW_TAG_union_type => named(&mut index.unions),
-                gimli::DW_TAG_enumeration_type => {
-                    named(&mut index.enums);
-                    index.enumerations.push(die);
-                }
-                gimli::DW_TAG_typedef | gimli::DW_TAG_base_type => named(&mut index.plain),
-                gimli::DW_TAG_subprogram => {
-                    if let Some(address) = self.entry_address(die, entry)
-                        && *index.functions.entry(address).or_insert(die) != die
-                    {
-                        index.same_address.entry(address).or_default().push(die);
-                    }
-                }
-                gimli::DW_TAG_namespace if depth < DEPTH => self.index_scope(index, place, child, depth + 1)?,
-                _ => {}
-            }
+    fn index_name(&self, to: &mut BTreeMap<&'static [u8], Die>, die: Die, entry: &Entry) {
+        if let Some(name) = self.defined_name(die, entry) {
+            to.entry(name).or_insert(die);
         }
-        Ok(())
+    }
+
+    /// The name of a definition; none for a declaration.
+    fn defined_name(&self, die: Die, entry: &Entry) -> Option<&'static [u8]> {
+        self.name(die, entry).filter(|_| entry.attr(DW_AT_declaration).is_none())
+    }
+
+    /// Visits the entries directly within a unit, and those within its namespaces.
+    fn each_entry(&self, place: Die, unit: &Unit<Slice>, visit: &mut dyn FnMut(Die, &Entry)) -> gimli::Result<()> {
+        let mut tree = unit.entries_tree(None)?;
+        each_entry_of_scope(place, tree.root()?, 0, visit)
     }
 
     /// Names of all types of a kind, sorted.
@@ -286,6 +294,35 @@ impl BinaryTypes {
     }
 }
 
+/// The kind of name that an entry with this tag defines, if it defines a type.
+fn kind_of(tag: gimli::DwTag) -> Option<TypeName> {
+    match tag {
+        gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type => Some(TypeName::Struct),
+        gimli::DW_TAG_union_type => Some(TypeName::Union),
+        gimli::DW_TAG_enumeration_type => Some(TypeName::Enum),
+        gimli::DW_TAG_typedef | gimli::DW_TAG_base_type => Some(TypeName::Plain),
+        _ => None,
+    }
+}
+
+fn each_entry_of_scope(
+    place: Die,
+    scope: gimli::EntriesTreeNode<'_, '_, Slice>,
+    depth: u32,
+    visit: &mut dyn FnMut(Die, &Entry),
+) -> gimli::Result<()> {
+    let mut children = scope.children();
+    while let Some(child) = children.next()? {
+        let entry = child.entry();
+        if entry.tag() != gimli::DW_TAG_namespace {
+            visit(Die { at: entry.offset().0, ..place }, entry);
+        } else if depth < DEPTH {
+            each_entry_of_scope(place, child, depth + 1, visit)?;
+        }
+    }
+    Ok(())
+}
+
 fn image(path: &Path) -> Option<(&'static [u8], Vec<Segment>)> {
     let segments = elf::segments(path)?;
     Some((&**Box::leak(Box::new(elf::map(path).ok()?)), segments))
@@ -316,13 +353,13 @@ mod tests {
         let types = BinaryTypes::open(path, &[], 100).ok()?;
         let mut lines = Vec::new();
         for name in ["node", "point", "large", "mixed"] {
-            let Some(Type::Struct(s)) = types.named(TypeName::Struct, name) else { continue };
+            let Ok(Some(Type::Struct(s))) = types.named(0, TypeName::Struct, name) else { continue };
             for member in ["next", "tag", "low", "high", "hi", "corner", "colour", "on", "x", "c", "n"] {
                 lines.extend(types.member(&s, member).map(|f| format!("{name}.{member} {} {:?} {}", f.offset, f.bits, f.ty)));
             }
             lines.extend(types.expand(&s).map(|r| format!("{name} {} {}", r.size, r.fields.len())));
         }
-        lines.extend(types.enumerators("BLUE").into_iter().map(|(e, v)| format!("{} {v}", e.name)));
+        lines.extend(types.enumerators(0, "BLUE").into_iter().map(|(e, v)| format!("{} {v}", e.name)));
         for addr in types.index.functions.keys() {
             let function = Function { name: String::new(), addr: *addr, size: 0, offset: 0, abi: Abi::SystemV };
             for a in types.arguments(&function).unwrap_or_default() {

@@ -25,6 +25,8 @@ pub enum NoLocation {
     Disagrees,
     /// The registers of the arguments are out of order, so these are not the registers at the entry.
     Order,
+    /// It is in memory, at an address that no register has.
+    Memory,
     /// Its type is unknown.
     Type,
     /// Its size is zero.
@@ -39,12 +41,13 @@ impl fmt::Display for NoLocation {
             NoLocation::OptimizedAway => "the compiler optimized it away",
             NoLocation::Partly => "the compiler optimized part of it away",
             NoLocation::Float => "it is a floating-point number",
-            NoLocation::Vector => "it is passed in a floating-point register",
+            NoLocation::Vector => "it is in a floating-point register",
             NoLocation::Constant(value) => return write!(f, "the compiler replaced it with the constant {value}"),
             NoLocation::Computed => "the compiler replaced it with a value computed from others",
             NoLocation::Later | NoLocation::NotRecorded => "the debug information does not say where it is at the function's entry",
             NoLocation::Disagrees => "the debug information and the calling convention disagree about where it is",
             NoLocation::Order => "the debug information does not have the arguments in the order of their registers",
+            NoLocation::Memory => "it is in memory, and no register has its address",
             NoLocation::Type => "its type is not supported",
             NoLocation::Empty => "it has no bytes",
             NoLocation::Odd => "its location is not supported",
@@ -58,6 +61,7 @@ impl NoLocation {
         match self {
             NoLocation::Float | NoLocation::Vector => "no BPF program reads floating-point registers",
             NoLocation::Constant(_) | NoLocation::Empty => "remove it: it is the same in every call",
+            NoLocation::Memory => "read the value at the entry of the function that receives it",
             NoLocation::OptimizedAway
             | NoLocation::NotRecorded
             | NoLocation::Partly

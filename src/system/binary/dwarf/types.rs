@@ -18,24 +18,6 @@ use crate::types::{Enum, Field, Int, Record, Space, Struct, Type};
 const FIELDS: u32 = 1 << 16;
 
 impl BinaryTypes {
-    /// Looks up a struct (or class), union or enum by tag, or a typedef or base type by name.
-    pub fn named(&self, kind: TypeName, name: &str) -> Option<Type> {
-        self.ty(*self.table(kind).get(name.as_bytes())?, 0)
-    }
-
-    /// Finds enums with this variant, and the variant's value: the first enum for each value.
-    pub fn enumerators(&self, name: &str) -> Vec<(Arc<Enum>, i64)> {
-        let mut found: Vec<(Arc<Enum>, i64)> = Vec::new();
-        for die in &self.index.enumerations {
-            let variant = self.children(*die).into_iter().find(|(d, e)| self.name(*d, e) == Some(name.as_bytes()));
-            let Some(value) = variant.and_then(|(_, entry)| constant(&entry)) else { continue };
-            if !found.iter().any(|(_, known)| *known == value) {
-                found.extend(self.enumeration(*die).map(|e| (e, value)));
-            }
-        }
-        found
-    }
-
     /// Finds a member, including those of anonymous members and base classes.
     pub fn member(&self, structure: &Struct, name: &str) -> Option<Field> {
         let mut found = None;
@@ -191,7 +173,7 @@ impl BinaryTypes {
         false
     }
 
-    fn enumeration(&self, die: Die) -> Option<Arc<Enum>> {
+    pub(super) fn enumeration(&self, die: Die) -> Option<Arc<Enum>> {
         let entry = self.entry(die)?;
         let bytes = Self::number(&entry, DW_AT_byte_size).filter(|n| matches!(n, 1 | 2 | 4 | 8))? as u8;
         let variants: Vec<(String, i64)> = self
@@ -322,6 +304,8 @@ fn base(entry: &Entry) -> Option<Type> {
             int(false)
         }
         gimli::DW_ATE_float => float(size),
+        // in C, laid out as an array of its real and its imaginary part
+        gimli::DW_ATE_complex_float => Type::Array(Box::new(float(size / 2)), 2),
         _ => raw_bytes(size),
     })
 }

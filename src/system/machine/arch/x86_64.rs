@@ -113,9 +113,9 @@ pub(super) const ARCH: Arch = Arch {
 ///
 /// | operand | meaning |
 /// |---|---|
-/// | `%rbx`, `%eax`, `%dl` | a register, or the part of it with this name |
+/// | `%rbx`, `%eax`, `%dl`, `%ah` | a register, or the part of it with this name |
 /// | `$-7` | a number |
-/// | `-16(%rbp)`, `(%rax,%rcx,8)` | memory, as the assembler addresses it |
+/// | `-16(%rbp)`, `4+-28(%rsp)`, `(%rax,%rcx,8)` | memory, as the assembler addresses it |
 /// | `counter(%rip)`, `table+8(%rip)` | memory at a symbol |
 /// | `table(,%rax,4)`, `counter` | the same in a program that is not position independent |
 fn operand(text: &str) -> Option<At> {
@@ -123,7 +123,8 @@ fn operand(text: &str) -> Option<At> {
         return operands::number(number).map(At::Number);
     }
     if let Some(name) = text.strip_prefix('%') {
-        return register(name).map(At::Register);
+        let second = SECOND_BYTES.iter().find(|(part, _)| *part == name).map(|(_, register)| At::SecondByte(*register));
+        return second.or_else(|| register(name).map(At::Register));
     }
     let Some((offset, registers)) = text.strip_suffix(')').and_then(|t| t.split_once('(')) else {
         let (symbol, offset) = operands::displacement(text)?;
@@ -147,8 +148,10 @@ fn operand(text: &str) -> Option<At> {
     Some(At::Memory { symbol, base, index, offset })
 }
 
-/// The full register that contains a named part: `rax` for `eax`, `ax`, `al`; `r8` for `r8d`, `r8w`, `r8b`. `ah` and similar
-/// parts are not supported, because arguments do not use them.
+/// Names of the second bytes of registers.
+const SECOND_BYTES: [(&str, u32); 4] = [("ah", AX), ("bh", BX), ("ch", CX), ("dh", DX)];
+
+/// The full register that contains a named part at its low end: `rax` for `eax`, `ax`, `al`; `r8` for `r8d`, `r8w`, `r8b`.
 fn register(name: &str) -> Option<u32> {
     let number = |name: &str| ARCH.register(name);
     if let Some(rest) = name.strip_prefix('r').filter(|r| r.starts_with(|c: char| c.is_ascii_digit())) {
