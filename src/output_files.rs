@@ -17,6 +17,7 @@ use crate::output::Output;
 use crate::progress::Progress;
 use crate::render::{self, Content, Format, RenderOptions, Rendered, Renderer, RunInfo};
 use crate::streams::{AtomicFile, CLOSED_PIPE, RecordFile, not_written, to_stderr};
+use crate::system::machine::host_name;
 use crate::terminal::Canvas;
 use crate::value::Value;
 
@@ -152,7 +153,7 @@ pub fn about(name: String, script: String) -> RunInfo {
         command: std::env::args_os().map(quoted).collect::<Vec<_>>().join(" "),
         name,
         script,
-        host: text(system.nodename()),
+        host: host_name(),
         kernel: format!("{} {}", text(system.release()), text(system.machine())),
         start_ns: u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),
     }

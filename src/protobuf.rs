@@ -4,6 +4,7 @@
 const VARINT: u32 = 0;
 const FIXED64: u32 = 1;
 const LENGTH: u32 = 2;
+const FIXED32: u32 = 5;
 
 /// A message under construction. Fields with default values are written as well, because some of them are optional.
 #[derive(Clone, Debug, Default)]
@@ -113,7 +114,7 @@ impl Message {
     }
 }
 
-/// The value of a field of a message; numbers are those of varints and of `fixed64` fields.
+/// The value of a field of a message; numbers are those of varints and of fields with a fixed size.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Field<'a> {
     /// A number.
@@ -122,21 +123,35 @@ pub enum Field<'a> {
     Data(&'a [u8]),
 }
 
+/// Is this a message? Texts such as HTML and JSON are none.
+pub fn is_message(bytes: &[u8]) -> bool {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        if take_field(&mut rest).is_none() {
+            return false;
+        }
+    }
+    true
+}
+
 /// The fields of a message up to the first that is malformed.
 pub fn fields(mut bytes: &[u8]) -> impl Iterator<Item = (u64, Field<'_>)> {
-    std::iter::from_fn(move || {
-        let key = take_varint(&mut bytes)?;
-        let value = match (key & 7) as u32 {
-            VARINT => Field::Number(take_varint(&mut bytes)?),
-            FIXED64 => Field::Number(u64::from_le_bytes(take(&mut bytes, 8)?.try_into().ok()?)),
-            LENGTH => {
-                let length = usize::try_from(take_varint(&mut bytes)?).ok()?;
-                Field::Data(take(&mut bytes, length)?)
-            }
-            _ => return None,
-        };
-        Some((key >> 3, value))
-    })
+    std::iter::from_fn(move || take_field(&mut bytes))
+}
+
+fn take_field<'a>(bytes: &mut &'a [u8]) -> Option<(u64, Field<'a>)> {
+    let key = take_varint(bytes)?;
+    let value = match (key & 7) as u32 {
+        VARINT => Field::Number(take_varint(bytes)?),
+        FIXED64 => Field::Number(u64::from_le_bytes(take(bytes, 8)?.try_into().ok()?)),
+        LENGTH => {
+            let length = usize::try_from(take_varint(bytes)?).ok()?;
+            Field::Data(take(bytes, length)?)
+        }
+        FIXED32 => Field::Number(u32::from_le_bytes(take(bytes, 4)?.try_into().ok()?).into()),
+        _ => return None,
+    };
+    Some((key >> 3, value))
 }
 
 fn take<'a>(bytes: &mut &'a [u8], n: usize) -> Option<&'a [u8]> {
@@ -206,5 +221,7 @@ mod tests {
         assert_eq!(all, [(1, Field::Number(300)), (2, Field::Number(u64::MAX)), (16, Field::Data(&[10, 1, b'a']))]);
         assert_eq!(fields(&[0x0a, 0xff]).count(), 0);
         assert_eq!(fields(&[0xff; 20]).count(), 0);
+        assert!(is_message(&bytes) && is_message(b"") && !is_message(&bytes[..bytes.len() - 1]));
+        assert!(![&b"<html>"[..], b"{}", b"ok", b"OK\n", b"\n", b"login required"].into_iter().any(is_message));
     }
 }

@@ -238,7 +238,16 @@ const REASONS: &[(Recognizes, &str)] = &[
         |e| matches!(e, CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }),
         "the certificate is for another host",
     ),
+    (
+        |e| matches!(e, CertificateError::Other(other) if is_authority(other)),
+        "the certificate is that of an authority; use one for servers that the authority has signed (`basicConstraints=CA:FALSE`)",
+    ),
 ];
+
+/// rustls names this error of its verifier only by its text.
+fn is_authority(e: &rustls::OtherError) -> bool {
+    e.0.to_string() == "CaUsedAsEndEntity"
+}
 
 /// The reason of an error of TLS, in the form that follows a colon.
 fn why(e: &rustls::Error) -> String {

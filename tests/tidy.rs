@@ -90,7 +90,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("serde", &[]),
     ("serde_json", &[]),
     ("postcard", &["src/frontend/compiled.rs", "src/runtime/known_names.rs"]),
-    ("sha2", &["src/driver/start.rs", "src/bundle.rs"]),
+    ("sha2", &["src/driver/start.rs", "src/bundle.rs", "src/state/"]),
     ("shlex", &[]),
     ("similar", &["src/driver/fmt.rs"]),
     ("strsim", &["src/diag/"]),

@@ -519,6 +519,16 @@ pub fn add(agg: &Agg, a: &AggregateState, b: &AggregateState) -> Result<Aggregat
     if a.overflowed(b, &sum) { Err("the sum does not fit into 64 bits".into()) } else { Ok(sum) }
 }
 
+/// Are the values of an aggregation sums, so that those from before and after a map was cleared can be added up?
+pub fn is_additive(agg: &Agg) -> bool {
+    aggregate(&agg.function).is_some_and(|(_, row)| row.state_codec.is_additive)
+}
+
+/// Does what an additive aggregation has counted only grow?
+pub fn never_falls(agg: &Agg) -> bool {
+    aggregate(&agg.function).is_some_and(|(_, row)| !(agg.signed && row.monotonicity == Monotonicity::RaisesUnsigned))
+}
+
 /// The bytes of a slot with this state.
 ///
 /// # Errors

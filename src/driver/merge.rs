@@ -48,7 +48,7 @@ fn merge(args: &Merge) -> Result<u8, Failure> {
     for file in files {
         add(file, &mut sum, &mut problems)?;
     }
-    let missing: Vec<String> = args.hosts.iter().filter(|host| !sum.hosts().contains(*host)).cloned().collect();
+    let missing: Vec<String> = args.hosts.iter().filter(|host| !sum.has_host(host)).cloned().collect();
     for host in &missing {
         problems.problem(&format!("there is no state of the host {host}"));
     }
@@ -79,13 +79,15 @@ fn merge(args: &Merge) -> Result<u8, Failure> {
 
 fn add(file: &Path, sum: &mut Sum, problems: &mut Problems) -> Result<(), Failure> {
     let (mut refused, mut any) = (None, false);
+    // files often have the names of hosts: `a.json`
+    let names = [file.file_name(), file.file_stem()].into_iter().flatten().map(|name| name.to_string_lossy().into_owned());
     let mut each = |found: Document| {
         any = true;
         match found {
             _ if refused.is_some() => {}
             Document::Problem(what) => problems.problem(&what),
-            Document::State(state, place) => match sum.add(*state, &place) {
-                Ok(()) => {}
+            Document::State(state, place, label) => match sum.add(*state, &place) {
+                Ok(()) => label.into_iter().chain(names.clone()).for_each(|name| sum.add_label(name)),
                 Err(MergeError::Document(what)) => problems.problem(&what),
                 Err(MergeError::Script(what)) => refused = Some(what),
             },

@@ -91,8 +91,9 @@ fn scripts(folder: &Path) -> Result<BTreeMap<String, PathBuf>, Failure> {
     for entry in std::fs::read_dir(folder).map_err(cannot)? {
         let path = entry.map_err(cannot)?.path();
         let name = name_of(path.file_name().unwrap_or_default());
-        // Kubernetes mounts the files of a ConfigMap as symbolic links
-        if path.extension().is_some_and(|ending| ending == ENDING) && !name.starts_with('.') && path.is_file() {
+        // Kubernetes mounts the files of a ConfigMap as symbolic links; one that leads nowhere is reported as a script that cannot be read
+        let is_script = std::fs::metadata(&path).map_or(true, |metadata| metadata.is_file());
+        if path.extension().is_some_and(|ending| ending == ENDING) && !name.starts_with('.') && is_script {
             found.insert(name, path);
         }
     }

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::frontend::explain::{REFUSED, explain, refused_mechanisms};
 use crate::frontend::{Checked, Frontend};
 use crate::launch::{self, Described, Launch, LaunchInput, RunError, RunResult};
-use crate::metrics::MetricNames;
+use crate::metrics::{MetricNames, ScriptMap};
 use crate::probes::Attach;
 use crate::runtime::child::Child;
 use crate::sema::hir;
@@ -97,10 +97,15 @@ pub(super) fn described(run: &Run, checked: &Checked, front: &Frontend, budget: 
 /// # Errors
 /// A comment about a metric is wrong.
 pub(super) fn metric_names(checked: &Checked, front: &Frontend) -> Result<MetricNames, Failure> {
-    let counts = |map: &&hir::Map| map.value.aggregation().is_some_and(|agg| builtins::counts_events(&agg.function));
-    let counts: Vec<String> = checked.script.maps.iter().filter(counts).map(|map| map.name.clone()).collect();
+    let working = working_maps(&checked.script);
+    let map = |map: &hir::Map| ScriptMap {
+        name: map.name.clone(),
+        counts_events: map.value.aggregation().is_some_and(|agg| builtins::counts_events(&agg.function)),
+        is_internal: working.contains(&map.name),
+    };
+    let maps: Vec<ScriptMap> = checked.script.maps.iter().map(map).collect();
     let texts = front.sources.iter().map(|source| source.text.as_str());
-    MetricNames::of(texts, working_maps(&checked.script), &counts).map_err(|wrong| front.wrong(wrong))
+    MetricNames::of(texts, &maps).map_err(|wrong| front.wrong(wrong))
 }
 
 /// The digest of a script's texts, without those of its expectations.

@@ -25,7 +25,7 @@ use crate::serve;
 use crate::settings::{MapLayout, Mode, Overhead, Settings};
 use crate::state::{self, State};
 use crate::streams::to_stderr;
-use crate::system::machine::{container, kubernetes};
+use crate::system::machine::{container, host_name, kubernetes};
 use crate::types::Type;
 use prefix_writer::PrefixWriter;
 use require::require_cgroup;
@@ -322,7 +322,7 @@ impl Described {
             rbt_state: state::VERSION,
             rbt: crate::VERSION.into(),
             script: state::Script { name: self.name.clone(), sha256: self.sha256.clone() },
-            host: text(system.nodename()),
+            host: host_name(),
             kernel: text(system.release()),
             machine: text(system.machine()),
             start_ns: u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),

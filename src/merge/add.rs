@@ -51,6 +51,8 @@ pub struct Sum {
     /// The runs in the sum, and their places.
     runs: BTreeMap<RunId, String>,
     hosts: BTreeSet<String>,
+    /// Other names of these hosts.
+    labels: BTreeSet<String>,
     /// Maps that sums in it lack, and the place of such a sum.
     not_merged: BTreeMap<String, String>,
     /// Keys start with the name of the host.
@@ -181,6 +183,16 @@ impl Sum {
         Ok(())
     }
 
+    /// Adds a name by which the user knows the host of a document.
+    pub fn add_label(&mut self, label: String) {
+        self.labels.insert(label);
+    }
+
+    /// Is this host in the sum, by its own name or another one?
+    pub fn has_host(&self, name: &str) -> bool {
+        self.hosts.iter().chain(&self.labels).any(|known| is_same_host(known, name))
+    }
+
     /// The hosts in the sum.
     pub fn hosts(&self) -> &BTreeSet<String> {
         &self.hosts
@@ -263,6 +275,13 @@ impl Sum {
         state.not_merged = self.not_merged.into_keys().collect();
         (Some(Box::new(state)), refused)
     }
+}
+
+/// Are two names equal, or is one the other without its domain?
+fn is_same_host(a: &str, b: &str) -> bool {
+    let (a, b) = (a.to_ascii_lowercase(), b.to_ascii_lowercase());
+    let begins = |long: &str, short: &str| long.strip_prefix(short).is_some_and(|domain| domain.is_empty() || domain.starts_with('.'));
+    begins(&a, &b) || begins(&b, &a)
 }
 
 /// The name of a probe with its host. In a sum of several hosts, or of earlier sums, each probe has one already.

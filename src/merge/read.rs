@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Deserializer;
 
 use crate::input::LIST;
-use crate::state::{BEGIN, State, VERSION};
+use crate::state::{BEGIN, State, VERSION, is_intact};
 
 /// Maximum size of a line in bytes.
 const LINE: u64 = LIST;
@@ -18,8 +18,8 @@ const MAX_CHARS_SHOWN: usize = 60;
 
 /// An item of the input, with its place: `a.json, line 3`.
 pub enum Document {
-    /// A document.
-    State(Box<State>, String),
+    /// A document, and the name before it on its line, if there is one.
+    State(Box<State>, String, Option<String>),
     /// Something else, and why it is omitted.
     Problem(String),
 }
@@ -58,7 +58,10 @@ fn documents(line: &[u8], place: &str, each: &mut dyn FnMut(Document)) {
     while let Some(begin) = find(line.get(pos..).unwrap_or_default()) {
         any = true;
         let text = line.get(pos + begin..).unwrap_or_default();
-        let (found, taken) = document(text, pos + begin, place);
+        let (mut found, taken) = document(text, pos + begin, place);
+        if let Document::State(_, _, name) = &mut found {
+            *name = label(line.get(pos..pos + begin).unwrap_or_default());
+        }
         each(found);
         pos += begin + taken.max(BEGIN.len());
     }
@@ -85,7 +88,15 @@ fn document(text: &[u8], offset: usize, place: &str) -> (Document, usize) {
     let mut documents = Deserializer::from_slice(text).into_iter::<BoxedState>();
     match documents.next() {
         Some(Ok(BoxedState(state))) if state.rbt_state != VERSION => (foreign(state.rbt_state.into()), documents.byte_offset()),
-        Some(Ok(BoxedState(state))) => (Document::State(state, place.to_string()), documents.byte_offset()),
+        Some(Ok(BoxedState(state))) => {
+            let size = documents.byte_offset();
+            if is_intact(text.get(..size).unwrap_or_default()) {
+                (Document::State(state, place.to_string(), None), size)
+            } else {
+                let what = "the state is damaged: it is not as rbt wrote it, because its digest does not match";
+                (Document::Problem(format!("{place}, column {}: {what}", offset + 1)), size)
+            }
+        }
         Some(Err(e)) => {
             let column = offset + e.column();
             let what = if e.is_eof() { "the state is cut off".into() } else { format!("the state is damaged: {}", reason(&e)) };
@@ -93,6 +104,13 @@ fn document(text: &[u8], offset: usize, place: &str) -> (Document, usize) {
         }
         None => (Document::Problem(format!("{place}: the state is cut off")), text.len()),
     }
+}
+
+/// The name at the start of a line, before a document: `a: `, `a | CHANGED | (stdout) `.
+fn label(before: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(before);
+    let word = text.split_whitespace().next()?.trim_end_matches([':', '|']);
+    (!word.is_empty()).then(|| word.to_string())
 }
 
 #[derive(Deserialize)]
@@ -116,7 +134,7 @@ mod tests {
         let mut all = Vec::new();
         let mut each = |found: Document| {
             all.push(match found {
-                Document::State(state, place) => format!("{} {place}", state.host),
+                Document::State(state, place, label) => label.into_iter().chain([state.host, place]).collect::<Vec<_>>().join(" "),
                 Document::Problem(what) => what,
             });
         };
@@ -132,7 +150,7 @@ mod tests {
     fn finds_documents_among_other_lines() {
         let text =
             format!("{}\n\nb: {}\nc | CHANGED | (stdout) {} (stderr) \n{}{}", state("a"), state("b"), state("c"), state("d"), state("e"));
-        assert_eq!(found(text.as_bytes()), ["a f, line 1", "b f, line 3", "c f, line 4", "d f, line 5", "e f, line 5"]);
+        assert_eq!(found(text.as_bytes()), ["a f, line 1", "b b f, line 3", "c c f, line 4", "d f, line 5", "e f, line 5"]);
         assert_eq!(found(state("a").as_bytes()), ["a f"]);
         assert_eq!(found(b"").len(), 0);
     }

@@ -6,5 +6,5 @@
 mod names;
 mod series;
 
-pub use names::{Metric, MetricNames, Unit};
+pub use names::{Metric, MetricNames, ScriptMap, Unit};
 pub use series::{Family, Kind, Metrics, Point, Series, scaled};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
-use crate::diag::{Diagnostic, Diagnostics, Span};
+use crate::diag::{Diagnostic, Diagnostics, Span, nearest};
 
 /// A unit of a script's numbers, and its base unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,20 @@ pub struct MetricNames {
     /// Maps that are not exported.
     #[serde(default)]
     hidden: BTreeSet<String>,
+    /// Maps that count events.
+    #[serde(default)]
+    counts: BTreeSet<String>,
+}
+
+/// A map of a script.
+#[derive(Clone, Debug)]
+pub struct ScriptMap {
+    /// With its `@`.
+    pub name: String,
+    /// It counts events, so its values have no unit.
+    pub counts_events: bool,
+    /// The script uses it only internally.
+    pub is_internal: bool,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -59,19 +73,20 @@ pub struct Metric {
 }
 
 impl MetricNames {
-    /// From the texts of a script. Maps that the script uses only internally (`working`) are hidden unless a comment is about them.
-    /// `counts` contains the maps that count events, whose values have no unit.
+    /// From the texts of a script with these maps. Internal maps are hidden unless a comment is about them.
     ///
     /// # Errors
     /// A comment is wrong.
-    pub fn of<'a>(texts: impl Iterator<Item = &'a str>, working: Vec<String>, counts: &[String]) -> Result<Self, Diagnostics> {
-        let mut names = Self::default();
+    pub fn of<'a>(texts: impl Iterator<Item = &'a str>, maps: &[ScriptMap]) -> Result<Self, Diagnostics> {
+        let counts = maps.iter().filter(|map| map.counts_events).map(|map| map.name.clone()).collect();
+        let mut names = Self { counts, ..Self::default() };
         let mut wrong = Vec::new();
         for (source, text) in texts.enumerate() {
-            names.comments(text, u16::try_from(source).unwrap_or_default(), counts, &mut wrong);
+            names.comments(text, u16::try_from(source).unwrap_or_default(), maps, &mut wrong);
             names.keys(&without_comments(text));
         }
-        names.hidden = working.into_iter().filter(|map| !names.comments.contains_key(map)).collect();
+        let internal = maps.iter().filter(|map| map.is_internal && !names.comments.contains_key(&map.name));
+        names.hidden = internal.map(|map| map.name.clone()).collect();
         if wrong.is_empty() { Ok(names) } else { Err(Diagnostics(wrong)) }
     }
 
@@ -80,29 +95,31 @@ impl MetricNames {
         self.hidden.contains(map)
     }
 
-    /// The metric of a map; `counts`: it counts events.
-    pub fn metric(&self, map: &str, counts: bool) -> Metric {
+    /// The metric of a map.
+    pub fn metric(&self, map: &str) -> Metric {
+        let counts = self.counts.contains(map);
         let given = self.comments.get(map);
         let mut words: Vec<String> = snake(map.trim_start_matches('@')).split('_').filter(|w| !w.is_empty()).map(String::from).collect();
         // a letter alone, such as `@s`, can mean anything
         let is_clear = words.len() > 1 || words.iter().all(|word| word.len() > 1);
         let is_type = |word: &str| RESERVED.contains(&word);
+        let last_word = words.last().cloned();
         let last = words.iter().rposition(|word| !is_type(word)).filter(|_| is_clear);
         let by_name = last.and_then(|last| unit(words.get(last)?));
         if let (Some(last), Some(_)) = (last, by_name) {
             words.remove(last);
         }
         let unit = given.and_then(|given| self::unit(given.unit.as_deref()?)).or(by_name).filter(|_| !counts);
+        let only = words.last().or(last_word.as_ref()).cloned();
         // words that promtool interprets as units and types
         words.retain(|word| !(is_type(word) || word.len() > 1 && self::unit(word).is_some()));
         words.iter_mut().filter(|word| is_foreign_unit(word)).for_each(|word| word.insert_str(0, "map"));
+        if words.is_empty() && unit.is_none() {
+            words.push(format!("map{}", only.unwrap_or_default()));
+        }
         let mut name = match given.and_then(|given| given.name.clone()) {
             Some(name) => without_suffix(&snake(&name)).to_string(),
-            None => ["rbt".to_string()]
-                .into_iter()
-                .chain(if words.is_empty() && unit.is_none() { vec!["map".into()] } else { words })
-                .collect::<Vec<_>>()
-                .join("_"),
+            None => ["rbt".to_string()].into_iter().chain(words).collect::<Vec<_>>().join("_"),
         };
         if let Some(unit) = unit.filter(|unit| !name.ends_with(unit.base)) {
             name = format!("{name}_{}", unit.base);
@@ -124,19 +141,36 @@ impl MetricNames {
         all
     }
 
-    fn comments(&mut self, text: &str, source: u16, counts: &[String], wrong: &mut Vec<Diagnostic>) {
-        let comment = Regex::new(r"//[ \t]*metric:[ \t]*(@[A-Za-z0-9_]*)([^\n]*)");
+    fn comments(&mut self, text: &str, source: u16, maps: &[ScriptMap], wrong: &mut Vec<Diagnostic>) {
+        let comment = Regex::new(r"//[ \t]*metric:[ \t]*([^\s=]+)([^\n]*)");
         let (Ok(comment), Ok(word)) = (comment, Regex::new(r#"([^\s=]+)(?:=("[^"]*"|\S*))?"#)) else { return };
+        let span = |start: usize, end: usize| Span { source, start: start as u32, end: end as u32, ..Span::default() };
         for found in comment.captures_iter(text) {
-            let (Some(map), Some(rest)) = (found.get(1), found.get(2)) else { continue };
-            let given = self.comments.entry(map.as_str().to_string()).or_default();
+            let (Some(name), Some(rest)) = (found.get(1), found.get(2)) else { continue };
+            // a comment about something else
+            if !(name.as_str().starts_with('@') || is_about_metric(rest.as_str())) {
+                continue;
+            }
+            let Some(map) = maps.iter().find(|map| map.name == name.as_str()) else {
+                let names = maps.iter().map(|map| map.name.as_str());
+                let (what, like) = match name.as_str().strip_prefix('@') {
+                    Some(_) => (format!("the script has no map {}", name.as_str()), name.as_str().to_string()),
+                    None => (format!("`{}` is not a map: their names start with @", name.as_str()), format!("@{}", name.as_str())),
+                };
+                let problem = Diagnostic::error("bad-metric", span(name.start(), name.end()), what);
+                wrong.push(match nearest(&like, names) {
+                    Some(map) => problem.help(format!("did you mean `{map}`?")),
+                    None => problem.help("write the name of the map first: // metric: @m name=disk_time"),
+                });
+                continue;
+            };
+            let given = self.comments.entry(map.name.clone()).or_default();
             for found in word.captures_iter(rest.as_str()) {
                 let part = |i: usize| found.get(i).map_or("", |m| m.as_str());
                 let place = found.get(0).map_or(0..0, |whole| rest.start() + whole.start()..rest.start() + whole.end());
-                let span = Span { source, start: place.start as u32, end: place.end as u32, ..Span::default() };
                 let value = part(2).trim_matches('"');
-                if let Err((what, help)) = given.set(part(1), value, counts.iter().any(|counts| counts == map.as_str())) {
-                    wrong.push(Diagnostic::error("bad-metric", span, what).help(help));
+                if let Err((what, help)) = given.set(part(1), value, map.counts_events) {
+                    wrong.push(Diagnostic::error("bad-metric", span(place.start, place.end), what).help(help));
                 }
             }
         }
@@ -152,6 +186,14 @@ impl MetricNames {
             self.labels.entry(map.as_str().to_string()).or_insert(labels);
         }
     }
+}
+
+/// The properties that a comment can set.
+const PROPERTIES: [&str; 4] = ["name", "help", "unit", "labels"];
+
+/// Does the text after the first word set a property?
+fn is_about_metric(text: &str) -> bool {
+    text.split_whitespace().filter_map(|word| word.split_once('=')).any(|(property, _)| PROPERTIES.contains(&property))
 }
 
 impl MetricComment {
@@ -303,24 +345,34 @@ fn without_comments(text: &str) -> String {
 mod tests {
     use super::*;
 
+    /// The maps of the tests; these count events.
+    fn maps(counts: &[&str]) -> Vec<ScriptMap> {
+        let names = ["@c", "@d", "@h", "@m", "@shown", "@slow_ms", "@b", "@start", "@t", "@x"];
+        let map = |name: &str| ScriptMap {
+            name: name.into(),
+            counts_events: counts.contains(&name),
+            is_internal: ["@start", "@shown"].contains(&name),
+        };
+        names.into_iter().map(map).collect()
+    }
+
     #[test]
     fn names_come_from_the_script() {
         let names = MetricNames::of(
             ["// metric: @d name=disk_time unit=us help=\"Time of a request\" labels=device\n/* @x[no] */ p { @x[comm, args.dev, str(args.filename, 3), $y, (uint64)1, comm] = count(); @d[a.b] = hist(1) }"]
                 .into_iter(),
-            Vec::new(),
-            &[],
+            &maps(&[]),
         )
         .unwrap();
         assert_eq!(names.labels("@x", 6), ["comm", "dev", "filename", "y", "uint64", "comm_6"]);
         assert_eq!(names.labels("@x", 2), ["key1", "key2"]);
         assert_eq!(names.labels("@d", 1), ["device"]);
-        let d = names.metric("@d", false);
+        let d = names.metric("@d");
         assert_eq!(
             (d.name.as_str(), d.help.as_deref(), d.unit.map(|u| u.power)),
             ("disk_time_seconds", Some("Time of a request"), Some(6))
         );
-        let name = |map: &str| names.metric(map, false).name;
+        let name = |map: &str| names.metric(map).name;
         assert_eq!(
             [name("@"), name("@ns"), name("@readCount"), name("@read_bytes"), name("@9x")],
             ["rbt_map", "rbt_seconds", "rbt_read", "rbt_read_bytes", "rbt_9x"]
@@ -333,15 +385,17 @@ mod tests {
             [name("@b"), name("@s"), name("@wait_s"), name("@side_b")],
             ["rbt_mapb", "rbt_maps", "rbt_wait_seconds", "rbt_side_mapb"]
         );
+        // words that name types alone stay different
+        assert_eq!([name("@"), name("@count"), name("@sum"), name("@total")], ["rbt_map", "rbt_mapcount", "rbt_mapsum", "rbt_maptotal"]);
         // a count has no unit, whatever the name of its map
-        let counted = |map: &str| names.metric(map, true);
+        let counting = MetricNames::of([""].into_iter(), &maps(&["@slow_ms", "@b"])).unwrap();
+        let counted = |map: &str| counting.metric(map);
         assert_eq!((counted("@slow_ms").name.as_str(), counted("@slow_ms").unit), ("rbt_slow", None));
         assert_eq!((counted("@b").name.as_str(), counted("@b").unit), ("rbt_mapb", None));
     }
 
     fn of(text: &str) -> Result<MetricNames, Vec<(String, String)>> {
-        let counts = ["@c".to_string()];
-        MetricNames::of([text].into_iter(), vec!["@start".into(), "@shown".into()], &counts).map_err(|wrong| {
+        MetricNames::of([text].into_iter(), &maps(&["@c"])).map_err(|wrong| {
             let word = |d: &Diagnostic| text[d.span.start as usize..d.span.end as usize].to_string();
             wrong.0.iter().map(|d| (word(d), d.message.clone())).collect()
         })
@@ -359,15 +413,18 @@ mod tests {
         is("uint=ns", "uint=ns", "a metric has no property `uint`");
         is("name=", "name=", "a metric needs a name");
         assert_eq!(of("// metric: @c unit=ms\n").unwrap_err(), [("unit=ms".to_string(), "a count has no unit".to_string())]);
-        assert!(of("// the metric: @m is good").is_ok());
+        assert!(of("// the metric: @m is good").is_ok() && of("// metric: reads per second").is_ok());
+        let unknown = |text: &str, word: &str, what: &str| assert_eq!(of(text).unwrap_err(), [(word.to_string(), what.to_string())]);
+        unknown("// metric: @none name=x", "@none", "the script has no map @none");
+        unknown("// metric: slow_ms help=\"x\"", "slow_ms", "`slow_ms` is not a map: their names start with @");
     }
 
     #[test]
     fn suffixes_are_not_repeated() {
         let names = of("// metric: @c name=x_total\n// metric: @h name=wait_bucket unit=us\n// metric: @t name=total").unwrap();
-        let name = |map: &str| names.metric(map, false).name;
+        let name = |map: &str| names.metric(map).name;
         assert_eq!([name("@c"), name("@h"), name("@t")], ["x", "wait_seconds", "total"]);
-        let disk = names.metric("@disk_ns_total", false);
+        let disk = names.metric("@disk_ns_total");
         assert_eq!((disk.name.as_str(), disk.unit.map(|unit| unit.power)), ("rbt_disk_seconds", Some(9)));
     }
 

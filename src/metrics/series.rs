@@ -1,11 +1,10 @@
 //! From a state to metrics: each map is a family of series, and so is each of rbt's counters of the run.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
 use super::names::MetricNames;
 use crate::builtins;
-use crate::render::{self, TextFormatter};
+use crate::render::{self, LabelFormatter, Labels, key_parts};
 use crate::state::{AggregateState, Entry, Map, State};
 use crate::types::Agg;
 use crate::value::{Counts, Hist, Scale, Value};
@@ -15,34 +14,8 @@ pub struct Metrics {
     names: MetricNames,
     /// Maximum number of series of a map; the others are combined into one.
     max_series: usize,
-    /// The values of the labels, by map.
-    known: BTreeMap<String, BTreeSet<Vec<String>>>,
-    /// The combined series, by map.
-    others: BTreeMap<String, Other>,
-}
-
-/// The combined series of a map. It never goes back, although the script may delete keys.
-#[derive(Default)]
-struct Other {
-    /// The combined keys at the last request, by the values of their labels.
-    last: BTreeMap<Vec<String>, Point>,
-    /// The sum of those that the script has deleted since.
-    deleted: Option<Point>,
-}
-
-impl Other {
-    /// The series for these keys, and the total of the keys that the script has removed by emptying the map.
-    fn series(&mut self, now: BTreeMap<Vec<String>, Point>, emptied: Option<Point>) -> Point {
-        for (values, before) in &self.last {
-            if now.get(values).is_none_or(|now| now.is_less_than(before)) {
-                self.deleted.get_or_insert_with(Point::default).add(before);
-            }
-        }
-        let mut shown = Point::default();
-        now.values().chain(&self.deleted).chain(&emptied).for_each(|point| shown.add(point));
-        self.last = now;
-        shown
-    }
+    /// The labels of the shown gauges, by map.
+    known: BTreeMap<String, BTreeSet<Labels>>,
 }
 
 /// The type of a metric.
@@ -103,27 +76,6 @@ pub struct Point {
     pub negative: bool,
 }
 
-impl Point {
-    /// Adds a series to the combined one.
-    fn add(&mut self, other: &Point) {
-        self.value = self.value.saturating_add(other.value);
-        self.sum = self.sum.or(Some(0)).zip(other.sum).map(|(a, b)| a.saturating_add(b));
-        self.count = self.count.saturating_add(other.count);
-        self.negative |= other.negative;
-        if self.buckets.is_empty() {
-            self.buckets.clone_from(&other.buckets);
-        } else {
-            self.buckets.iter_mut().zip(&other.buckets).for_each(|(a, b)| a.1 = a.1.saturating_add(b.1));
-        }
-    }
-
-    /// Has a counter fallen since `before`? Then its key was deleted in the meantime.
-    fn is_less_than(&self, before: &Point) -> bool {
-        let fallen = |((_, now), (_, before)): (&(i128, u64), &(i128, u64))| now < before;
-        self.value < before.value || self.count < before.count || self.buckets.iter().zip(&before.buckets).any(fallen)
-    }
-}
-
 impl Family {
     /// A family of rbt's own counters, without a unit.
     fn own(name: &str, kind: Kind, help: &str, labels: &[&str], series: Vec<Series>) -> Self {
@@ -160,7 +112,7 @@ impl Family {
 impl Metrics {
     /// Creates it without any shown series.
     pub fn new(names: MetricNames, max_series: u64) -> Self {
-        Self { names, max_series: usize::try_from(max_series).unwrap_or(usize::MAX), known: BTreeMap::new(), others: BTreeMap::new() }
+        Self { names, max_series: usize::try_from(max_series).unwrap_or(usize::MAX), known: BTreeMap::new() }
     }
 
     /// The families of a state.
@@ -186,46 +138,35 @@ impl Metrics {
     /// The family of a map, and the number of series that are not shown individually.
     fn family(&mut self, map: &Map, script: &str) -> Option<(Family, u64)> {
         let kind = kind(map).filter(|_| !self.names.is_hidden(&map.name))?;
-        let metric = self.names.metric(&map.name, map.value.aggregation().is_some_and(|agg| builtins::counts_events(&agg.function)));
-        let mut series: Vec<Series> = Vec::new();
-        let (mut combined, mut emptied): (BTreeMap<Vec<String>, Point>, Option<Point>) = (BTreeMap::new(), None);
-        let (mut folded, known) = (0, self.known.entry(map.name.clone()).or_default());
-        let found: Vec<(Vec<String>, Point)> = merged(map)
+        let metric = self.names.metric(&map.name);
+        let mut found: BTreeMap<Labels, Point> = merged(map)
             .into_iter()
             .filter_map(|(values, entry)| Some((values, point(map, kind, entry.value.as_ref(), entry.counted.as_ref())?)))
             .collect();
-        // a gauge without a value leaves its place to another; counters keep theirs, since they never go back
-        if kind == Kind::Gauge {
-            let there: BTreeSet<&Vec<String>> = found.iter().map(|(values, _)| values).collect();
-            known.retain(|values| there.contains(values));
+        let mut folded = 0;
+        // the run limits the number of sums itself
+        if !map.value.aggregation().is_some_and(builtins::is_additive) {
+            let known = self.known.entry(map.name.clone()).or_default();
+            // a gauge without a value leaves its place to another
+            known.retain(|values| found.contains_key(values));
+            let places = self.max_series.saturating_sub(known.len());
+            let new: Vec<&Labels> = found.keys().filter(|values| !known.contains(*values)).take(places).collect();
+            let new: Vec<Labels> = new.into_iter().cloned().collect();
+            known.extend(new);
+            folded = (found.len() - known.len()) as u64;
+            found.retain(|values, _| known.contains(values));
         }
-        for (values, point) in found {
-            let is_known = known.contains(&values);
-            if is_known || known.len() < self.max_series {
-                if !is_known {
-                    known.insert(values.clone());
-                }
-                series.push(Series { values, other: false, point });
-            } else {
-                folded += 1;
-                combined.insert(values, point);
-            }
-        }
-        if let Some(of) = &map.other
-            && let Some(point) = point(map, kind, None, Some(&of.counted))
-        {
+        let mut series: Vec<Series> = found.into_iter().map(|(values, point)| Series { values, other: false, point }).collect();
+        if let Some(of) = &map.other {
             folded += of.keys;
-            emptied = Some(point);
-        }
-        let is_combined = !combined.is_empty() || emptied.is_some() || self.others.contains_key(&map.name);
-        if kind != Kind::Gauge && is_combined {
-            let point = self.others.entry(map.name.clone()).or_default().series(combined, emptied);
-            series.push(Series { values: Vec::new(), other: true, point });
+            // gauges do not add up
+            let point = point(map, kind, None, Some(&of.counted)).filter(|_| kind != Kind::Gauge);
+            series.extend(point.map(|point| Series { values: Vec::new(), other: true, point }));
         }
         if series.is_empty() {
             return None;
         }
-        let labels = self.names.labels(&map.name, map.entries.first().map_or(0, |entry| key_parts(map, &entry.key).len()));
+        let labels = self.names.labels(&map.name, map.entries.first().map_or(0, |entry| key_parts(map.key.is_some(), &entry.key).len()));
         let help = metric.help.unwrap_or_else(|| format!("Map {} of {script}.", map.name));
         let (unit, power) = (metric.unit.map(|unit| unit.base), metric.unit.map_or(0, |unit| unit.power));
         Some((Family { name: metric.name, kind, help, unit, power, labels, series }, folded))
@@ -234,11 +175,11 @@ impl Metrics {
 
 /// The entries by the values of their labels. Keys with the same labels, such as stacks that differ only in addresses, are one
 /// series: aggregations are merged, and numbers are added.
-fn merged(map: &Map) -> BTreeMap<Vec<String>, Entry> {
-    let formatter = TextFormatter::default();
-    let mut found: BTreeMap<Vec<String>, Entry> = BTreeMap::new();
+fn merged(map: &Map) -> BTreeMap<Labels, Entry> {
+    let formatter = LabelFormatter::default();
+    let mut found: BTreeMap<Labels, Entry> = BTreeMap::new();
     for entry in &map.entries {
-        let values: Vec<String> = key_parts(map, &entry.key).iter().map(|part| label(&formatter, part)).collect();
+        let values = formatter.labels(map.key.is_some(), &entry.key);
         let Some(known) = found.get_mut(&values) else {
             found.insert(values, entry.clone());
             continue;
@@ -251,35 +192,6 @@ fn merged(map: &Map) -> BTreeMap<Vec<String>, Entry> {
         }
     }
     found
-}
-
-/// The value of a label. Different strings have different labels: bytes that are not UTF-8 are escaped, and blanks are kept.
-fn label(formatter: &TextFormatter, part: &Value) -> String {
-    if let Value::Str { bytes, cut: false } = part { escaped(bytes) } else { formatter.format(part).trim().to_string() }
-}
-
-fn escaped(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for chunk in bytes.utf8_chunks() {
-        for (at, c) in chunk.valid().char_indices() {
-            let rest = chunk.valid().as_bytes().get(at..at + 4);
-            if rest.is_some_and(|rest| rest.starts_with(b"\\x") && rest.iter().skip(2).all(u8::is_ascii_hexdigit)) {
-                text.push('\\'); // so that it differs from a byte
-            }
-            text.push(c);
-        }
-        chunk.invalid().iter().for_each(|byte| {
-            let _ = write!(text, "\\x{byte:02x}");
-        });
-    }
-    text
-}
-
-fn key_parts<'a>(map: &Map, key: &'a Value) -> &'a [Value] {
-    if map.key.is_none() {
-        return &[];
-    }
-    if let Value::Tuple(parts) = key { parts } else { std::slice::from_ref(key) }
 }
 
 /// The type of a map's metric; none if its values are not numbers.
@@ -474,18 +386,7 @@ mod tests {
     use crate::types::Type;
 
     fn map(value: Type, entries: Vec<Entry>) -> State {
-        let map = Map {
-            name: "@m".into(),
-            key: Some(Type::Str(16)),
-            value,
-            set: true,
-            adds: false,
-            emptied: 0,
-            cleared: false,
-            entries,
-            other: None,
-        };
-        State { maps: vec![map], ..State::default() }
+        State { maps: vec![Map::new("@m", Some(Type::Str(16)), value, entries)], ..State::default() }
     }
 
     fn key(key: &[u8]) -> Value {
@@ -523,42 +424,6 @@ mod tests {
         assert_eq!(shown(&mut metrics, &map(agg("max"), vec![entry(3), entry(5)])), [("x".into(), 5)]);
         let plain = |n| Entry { key: Value::Text("x".into()), value: Some(Value::Int(n)), counted: None };
         assert_eq!(shown(&mut metrics, &map(Type::I64, vec![plain(3), plain(5)])), [("x".into(), 8)]);
-    }
-
-    #[test]
-    fn the_combined_series_never_goes_back() {
-        let count = |n| Some(AggregateState { count: Some(n), ..AggregateState::default() });
-        let state = |all: &[(&str, u64)]| {
-            map(agg("count"), all.iter().map(|(k, n)| Entry { key: key(k.as_bytes()), value: None, counted: count(*n) }).collect())
-        };
-        let mut metrics = Metrics::new(MetricNames::default(), 1);
-        let mut other = |all: &[(&str, u64)]| shown(&mut metrics, &state(all)).iter().find(|(name, _)| name == "other").map(|(_, n)| *n);
-        assert_eq!(other(&[("a", 1)]), None);
-        assert_eq!(other(&[("a", 1), ("b", 5), ("c", 7)]), Some(12));
-        assert_eq!(other(&[("a", 1), ("b", 6)]), Some(13));
-        assert_eq!(other(&[("a", 1), ("b", 8), ("d", 3)]), Some(18));
-        assert_eq!(other(&[("a", 1)]), Some(18));
-        assert_eq!(other(&[("a", 1), ("b", 2)]), Some(20));
-        // deleted, and counted again
-        assert_eq!(other(&[("a", 1), ("b", 1)]), Some(21));
-    }
-
-    #[test]
-    fn deleted_histograms_stay_counted() {
-        let point = |buckets: &[(i128, u64)], sum| Point {
-            buckets: buckets.to_vec(),
-            count: buckets.iter().map(|(_, n)| n).sum(),
-            sum,
-            ..Point::default()
-        };
-        let mut other = Other::default();
-        let mut shown = |keys: &[(&str, Point)]| {
-            other.series(keys.iter().map(|(key, point)| (vec![(*key).to_string()], point.clone())).collect(), None)
-        };
-        let (a, b) = (point(&[(1, 2), (3, 4)], Some(9)), point(&[(1, 3), (3, 0)], Some(3)));
-        assert_eq!(shown(&[("a", a.clone())]), a);
-        assert_eq!(shown(&[("b", b)]), point(&[(1, 5), (3, 4)], Some(12)));
-        assert_eq!(shown(&[]), point(&[(1, 5), (3, 4)], Some(12)));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use flate2::write::GzEncoder;
 use super::config::Endpoint;
 use crate::failure::{Failure, reason};
 use crate::http::{self, Request};
+use crate::protobuf;
 
 /// Maximum size in bytes of a response's body; a longer one is not read.
 const BODY: usize = 64 << 10;
@@ -62,11 +63,34 @@ impl Client {
         let request = Request { method: "POST", path: &self.endpoint.path, headers: &headers, body };
         match self.http.request(&request, limit.min(self.endpoint.timeout)) {
             Ok(answer) => match answer.status {
-                200..300 => Sent::Accepted(answer.body.unwrap_or_default()),
+                status @ 200..300 => match answer.body.filter(|body| is_response(body)) {
+                    Some(body) => Sent::Accepted(body),
+                    None => Sent::Refused(format!("something other than a collector answers with status {status}")),
+                },
                 429 | 502..=504 => Sent::Later(answer.retry_after, format!("the collector answers with status {}", answer.status)),
                 status => Sent::Refused(format!("the collector answers with status {status}")),
             },
             Err(why) => Sent::Later(None, reason(&why)),
         }
+    }
+}
+
+/// Is this the body of a collector's response, rather than, for example, the page of a proxy? Some collectors answer in JSON.
+fn is_response(body: &[u8]) -> bool {
+    let is_json = || {
+        let value: Option<serde_json::Map<String, serde_json::Value>> = serde_json::from_slice(body).ok();
+        value.is_some_and(|fields| fields.keys().all(|field| field == "partialSuccess" || field == "partial_success"))
+    };
+    protobuf::is_message(body) || is_json()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_proxies_are_no_responses() {
+        assert!([&b""[..], &[10, 0], b"{}", b"{\"partialSuccess\":{}}\n"].into_iter().all(is_response));
+        assert!(![&b"<html>login</html>"[..], b"ok", b"{\"error\":\"login\"}", b"[]", &[10, 5, 1]].into_iter().any(is_response));
     }
 }

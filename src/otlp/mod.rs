@@ -19,8 +19,9 @@ mod messages;
 mod send;
 mod traces;
 
-use std::sync::Arc;
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -72,14 +73,14 @@ struct Records {
 struct Signal {
     /// A name, for that of the thread and for messages.
     name: &'static str,
-    /// Its records.
-    records: &'static str,
+    /// One of its records.
+    item: &'static str,
     /// The metric that counts them.
     metric: &'static str,
 }
 
-const LOGS: Signal = Signal { name: "logs", records: "log records", metric: "rbt_otlp_log_records" };
-const TRACES: Signal = Signal { name: "spans", records: "spans", metric: "rbt_otlp_spans" };
+const LOGS: Signal = Signal { name: "logs", item: "log record", metric: "rbt_otlp_log_records" };
+const TRACES: Signal = Signal { name: "spans", item: "span", metric: "rbt_otlp_spans" };
 
 /// Takes a record.
 type Taker = Box<dyn Fn(Vec<u8>)>;
@@ -89,8 +90,17 @@ impl Records {
         let (mailbox, counts, timeout) = (Arc::new(Mailbox::default()), Arc::new(RecordCounts::default()), to.timeout);
         let Queue { batch, delay, .. } = queue;
         let (client, heading) = (Client::new(to)?, heading.clone());
-        let sender =
-            RecordSender { what: signal.name, client, heading, mailbox: mailbox.clone(), counts: counts.clone(), batch, delay, warn };
+        let sender = RecordSender {
+            what: signal.name,
+            item: signal.item,
+            client,
+            heading,
+            mailbox: mailbox.clone(),
+            counts: counts.clone(),
+            batch,
+            delay,
+            warn,
+        };
         let sender = spawn(&format!("rbt-otlp-{}", signal.name), mailbox, move || {
             sender.run();
             true
@@ -116,7 +126,7 @@ impl Records {
         let parts: Vec<String> = lost.iter().filter(|(n, _)| *n > 0).map(|(n, how)| format!("{n} {how}")).collect();
         if !parts.is_empty() {
             let all = overflowed + refused + waiting + RecordCounts::get(&counts.sent);
-            to_stderr(&format!("warning: --otlp: of {all} {}, {}\n", self.signal.records, parts.join(", ")));
+            to_stderr(&format!("warning: --otlp: of {all} {}s, {}\n", self.signal.item, parts.join(", ")));
         }
     }
 }
@@ -203,10 +213,13 @@ fn heading(config: &Config, state: &State, traced: Option<&Container>) -> Headin
     let mut resource = vec![
         text("service.name", "rbt"),
         text("service.version", &state.rbt),
+        text("service.instance.id", &instance_id(&state.script.name)),
         text("host.name", &state.host),
         text("host.arch", machine),
         text("os.type", "linux"),
         text("os.version", &state.kernel),
+        // Prometheus keeps the attributes of the resource, but not those of the scope
+        text("rbt.script.name", &state.script.name),
     ];
     resource.extend(messages::container_attributes(traced).iter().map(|(name, value)| text(name, value)));
     for (name, value) in &config.resource {
@@ -214,4 +227,34 @@ fn heading(config: &Config, state: &State, traced: Option<&Container>) -> Headin
         resource.push(text(name, value));
     }
     Heading::new(&resource, &[text("rbt.script.name", &state.script.name), text("rbt.script.sha256", &state.script.sha256)])
+}
+
+/// A UUID of this script in this process, so that series of several scripts and machines differ. It stays the same when a script is reloaded, whose
+/// series continue. The version is 8: partly random, partly the script's name.
+fn instance_id(script: &str) -> String {
+    static PROCESS: LazyLock<[u64; 2]> =
+        LazyLock::new(|| [RandomState::new(), RandomState::new()].map(|state| state.hash_one(std::process::id())));
+    let part = |of: u64| {
+        let mut hasher = DefaultHasher::new();
+        (of, script).hash(&mut hasher);
+        u128::from(hasher.finish())
+    };
+    let [high, low] = PROCESS.map(part);
+    let bits = (high << 64 | low) & !(0xf << 76) & !(0b11 << 62) | 8 << 76 | 0b10 << 62;
+    let hex = format!("{bits:032x}");
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|range| hex.get(range).unwrap_or_default());
+    parts.join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instances_have_uuids() {
+        let (a, b) = (instance_id("a.bt"), instance_id("b.bt"));
+        assert!(a != b && a == instance_id("a.bt"));
+        assert_eq!(a.split('-').map(str::len).collect::<Vec<_>>(), [8, 4, 4, 4, 12]);
+        assert!(a.as_bytes()[14] == b'8' && "89ab".contains(char::from(a.as_bytes()[19])), "{a}");
+    }
 }

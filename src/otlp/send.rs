@@ -45,6 +45,8 @@ impl RecordCounts {
 struct Line {
     client: Client,
     what: &'static str,
+    /// What a collector may reject, in the singular.
+    item: &'static str,
     warn: bool,
     wait: Duration,
     failed: bool,
@@ -92,10 +94,10 @@ enum Outcome {
 }
 
 impl Line {
-    fn new(client: Client, what: &'static str, warn: bool) -> Self {
+    fn new(client: Client, what: &'static str, item: &'static str, warn: bool) -> Self {
         let none = Repeated::default;
         let (refusals, rejections, warnings) = (none(), none(), none());
-        Self { client, what, warn, wait: MIN_RETRY_DELAY, failed: false, refusals, rejections, warnings }
+        Self { client, what, item, warn, wait: MIN_RETRY_DELAY, failed: false, refusals, rejections, warnings }
     }
 
     fn report(&self, word: &str, why: &str) {
@@ -120,8 +122,9 @@ impl Line {
                     }
                     Some((n, why)) => {
                         if let Some(often) = self.rejections.occurred(*n) {
-                            let all = self.rejections.items;
-                            self.report("warning:", &format!("the collector rejected {all} {}: {why}{often}", self.what));
+                            let all = items(self.rejections.items, self.item);
+                            let why = if why.is_empty() { "it does not say why" } else { why };
+                            self.report("warning:", &format!("the collector rejected {all}: {why}{often}"));
                         }
                     }
                     None => {}
@@ -149,17 +152,22 @@ impl Line {
 impl Drop for Line {
     /// Reports the totals.
     fn drop(&mut self) {
-        let Self { what, refusals, rejections, warnings, .. } = &*self;
+        let Self { what, item, refusals, rejections, warnings, .. } = &*self;
         if let Some(n) = refusals.unreported() {
             self.report("warning:", &format!("the collector refused {n} requests with {what}"));
         }
         if let Some(n) = rejections.unreported() {
-            self.report("warning:", &format!("the collector rejected {} {what} in {n} requests", rejections.items));
+            self.report("warning:", &format!("the collector rejected {} in {n} requests", items(rejections.items, item)));
         }
         if let Some(n) = warnings.unreported() {
             self.report("warning:", &format!("the collector warned about {what} in {n} requests"));
         }
     }
+}
+
+/// `2 spans`
+fn items(n: u64, item: &str) -> String {
+    format!("{n} {item}{}", if n == 1 { "" } else { "s" })
 }
 
 /// A random wait of half to all of it, so that many machines do not retry at the same time.
@@ -181,6 +189,8 @@ pub fn now() -> u64 {
 pub struct RecordSender {
     /// What it sends, in the plural, for messages.
     pub what: &'static str,
+    /// One of them.
+    pub item: &'static str,
     pub client: Client,
     pub heading: Arc<Heading>,
     pub mailbox: Arc<Mailbox>,
@@ -193,8 +203,8 @@ pub struct RecordSender {
 impl RecordSender {
     /// Returns when all is sent, or the time is over.
     pub fn run(self) {
-        let Self { what, client, heading, mailbox, counts, batch, delay, warn } = self;
-        let mut line = Line::new(client, what, warn);
+        let Self { what, item, client, heading, mailbox, counts, batch, delay, warn } = self;
+        let mut line = Line::new(client, what, item, warn);
         loop {
             let records = mailbox.take(batch, delay);
             if records.is_empty() {
@@ -248,7 +258,7 @@ impl MetricSender {
     /// Returns true if the collector has the final state of the run.
     pub fn run(self) -> bool {
         let Self { client, heading, mailbox, counts, scrapes, mut metrics, interval, delta, warn } = self;
-        let mut line = Line::new(client, "metrics", warn);
+        let mut line = Line::new(client, "metrics", "data point", warn);
         let mut known: Option<BTreeMap<Key, Point>> = None;
         let mut since = scrapes.blank().start_ns;
         let mut wait = interval;
@@ -283,6 +293,9 @@ impl MetricSender {
                     }
                 }
             }
+            // a series that has ended starts at 0 if it returns
+            let present = sums(&families);
+            known.retain(|key, _| present.contains_key(key));
             match again {
                 Some(after) => wait = after,
                 None if ends => return true,
@@ -306,7 +319,7 @@ fn own_family(signal: &Signal, counts: &RecordCounts) -> Family {
     Family {
         name: signal.metric.into(),
         kind: Kind::Counter,
-        help: format!("Number of {} by result: sent, refused by the collector, or without room in the queue.", signal.records),
+        help: format!("Number of {}s by result: sent, refused by the collector, or without room in the queue.", signal.item),
         unit: None,
         power: 0,
         labels: vec!["outcome".into()],

@@ -32,6 +32,7 @@ mod hist;
 mod html;
 mod integers;
 mod json;
+mod labels;
 mod order;
 mod perfetto;
 mod pprof;
@@ -54,6 +55,7 @@ mod tests;
 use stack_keys::{NoWidth, is_negative};
 
 pub use differences::DIFFERENCES;
+pub use labels::{LabelFormatter, Labels, key_parts};
 pub use series::utc;
 
 /// Bytes for standard output (or `-o`) and for standard error.

@@ -22,8 +22,7 @@ impl Renderer for StateRenderer {
     fn render(&mut self, output: &Output, to: &mut Rendered) {
         match output {
             Output::State(state) => {
-                // converting it to JSON does not fail
-                to.out.extend(serde_json::to_vec(state).unwrap_or_default());
+                to.out.extend(state.document());
                 to.out.push(b'\n');
             }
             Output::Map(_) | Output::End => {}

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use rustix::time::{ClockId, DynamicClockId};
 
-use super::cleared_totals::ClearedTotals;
 use super::events::Events;
 use super::final_maps::FinalMaps;
 use super::load::{Loaded, MapFd};
@@ -19,6 +18,7 @@ use super::signals::Signals;
 use super::stacks::Stacks;
 use super::symbolize::Symbols;
 use super::throttle::Throttle;
+use super::totals::Totals;
 use super::watch::Watch;
 use super::{Buffering, Listener, SessionCx, double_buffer, empty_result, load, maps, python};
 use crate::builtins;
@@ -83,8 +83,8 @@ pub(super) struct RunContext<'a> {
     pub(super) final_views: FinalMaps<MapView>,
     /// The same without loss, for a state.
     pub(super) final_contents: FinalMaps<state::Map>,
-    /// The values of maps when they were cleared, if the state is exported.
-    pub(super) cleared_totals: Option<ClearedTotals>,
+    /// What was counted since the series began, if the state is exported.
+    pub(super) totals: Option<Totals>,
     /// The screen on which the maps are shown; it shows all other output as well.
     pub(super) watch: Option<Watch>,
     pub(super) spans: Spans,
@@ -145,7 +145,7 @@ impl<'a> RunContext<'a> {
             notes: Vec::new(),
             final_views: FinalMaps::default(),
             final_contents: FinalMaps::default(),
-            cleared_totals: None,
+            totals: None,
             watch: None,
             spans: Spans::default(),
             in_end: false,

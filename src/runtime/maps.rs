@@ -53,7 +53,7 @@ pub(super) fn saved(map: &Map, fd: MapFd, host: &mut dyn Host) -> anyhow::Result
         }
     }
     let (key, value, set) = (map.key.clone(), map.value.clone(), map.key.is_some() || is_set(fd));
-    Ok(state::Map { name: map.name.clone(), key, value, set, adds: map.adds, emptied: 0, cleared: false, entries, other: None })
+    Ok(state::Map { set, adds: map.adds, ..state::Map::new(&map.name, key, value, entries) })
 }
 
 /// A whole map, merged across CPUs.

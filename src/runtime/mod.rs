@@ -13,7 +13,7 @@
 //! - `attach`, `perf`, `background_detach`: attaching and detaching
 //! - `ring`, `collect`, `source`, `events`: records, from the ring buffer through memory to their handlers; `maps`: the
 //!   script's maps; `final_maps`: contents for expectations and states; `state`: the state of a run; `scrape`: the
-//!   state during the run; `watch`: maps on the screen; `stacks`: frames by stack ID
+//!   state during the run; `totals`: what its keys have counted; `watch`: maps on the screen; `stacks`: frames by stack ID
 //! - `shared`, `problems`: counters and failures of programs; `grace_period`: waiting for running programs
 //! - `throttle`, `cost`, `entry_cost`, `meter`: limits of a run, and what programs cost
 //! - `run`: the loop; `signals`: signals from the user; `remote`: requests from another thread
@@ -44,7 +44,6 @@ use crate::system::TargetInfo;
 mod attach;
 mod background_detach;
 pub mod child;
-mod cleared_totals;
 mod collect;
 mod context;
 pub mod cost;
@@ -89,6 +88,7 @@ pub mod symbolize;
 mod test_run;
 mod tests_and_benches;
 mod throttle;
+mod totals;
 mod unhit_probes;
 mod unloadable;
 mod unwind;

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use super::attach::Links;
-use super::cleared_totals::ClearedTotals;
 use super::context::RunContext;
 use super::final_maps::FinalMaps;
 use super::meter::Meter;
@@ -17,6 +16,7 @@ use super::poll::{MAX_WAIT, ended};
 use super::signals::{Signals, with_loop_deadline};
 use super::source::{MAX_WRITER_WAIT, Source};
 use super::throttle::Throttle;
+use super::totals::Totals;
 use super::watch::Watch;
 use super::{
     Child, Exit, Options, Scrapes, Session, SessionCx, child, grace_period, iter, load, raw, redraw, removed_cgroup, replaced_files,
@@ -322,7 +322,7 @@ fn configure(context: &mut RunContext, options: &mut Options) {
         let names: Vec<String> = context.manifest.maps.iter().map(|m| m.name.clone()).collect();
         context.final_contents = FinalMaps::new(context.manifest, &names);
     }
-    context.cleared_totals = options.scrapes.is_some().then(|| ClearedTotals::new(context.settings.max_series));
+    context.totals = options.scrapes.is_some().then(|| Totals::new(context.settings.max_series));
     if let Some(wanted) = options.watched.take() {
         context.watch = Watch::begin(wanted, context.manifest);
     }

@@ -133,14 +133,14 @@ impl Scrapes {
 }
 
 impl RunContext<'_> {
-    /// The state of an unfinished run, including what was cleared.
+    /// The state of an unfinished run, with everything that was counted since the series began.
     fn state_now(&mut self, blank: &State) -> anyhow::Result<State> {
         let mut maps = Vec::new();
         for map in 0..self.manifest.maps.len() {
             let (_, fd) = self.map_at(map)?;
             let mut now = self.saved_at(map, fd)?;
-            if let Some(cleared) = &mut self.cleared_totals {
-                cleared.add_to(map, &mut now);
+            if let Some(totals) = &mut self.totals {
+                totals.replace(map, &mut now);
             }
             maps.push(now);
         }
@@ -171,8 +171,8 @@ impl RunContext<'_> {
                 continue;
             }
             inherited.push(before.clone());
-            if let Some(cleared) = &mut self.cleared_totals {
-                cleared.add_contents(map, before);
+            if let Some(totals) = &mut self.totals {
+                totals.add_earlier(map, before);
             }
         }
         if let Some(scrapes) = scrapes {
@@ -185,12 +185,12 @@ impl RunContext<'_> {
 
     /// Called before a map is cleared.
     pub(super) fn read_map(&mut self, map: usize, fd: MapFd) -> anyhow::Result<()> {
-        if self.cleared_totals.is_none() || self.in_end {
+        if self.totals.is_none() || self.in_end {
             return Ok(());
         }
         let contents = self.saved_at(map, fd)?;
-        if let Some(cleared) = &mut self.cleared_totals {
-            cleared.add_contents(map, contents);
+        if let Some(totals) = &mut self.totals {
+            totals.add_contents(map, contents);
         }
         Ok(())
     }

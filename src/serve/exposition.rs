@@ -56,7 +56,13 @@ fn sample(family: &Family, labels: &str, point: &Point, open: bool, to: &mut Str
     let _ = match kind {
         Kind::Counter => writeln!(to, "{name}_total{of} {}", scaled(point.value, power)),
         Kind::Gauge => writeln!(to, "{name}{of} {}", scaled(point.value, power)),
-        Kind::Summary => writeln!(to, "{name}_sum{of} {}\n{name}_count{of} {}", scaled(point.sum.unwrap_or(0), power), point.count),
+        Kind::Summary => {
+            // OpenMetrics allows a sum only of values that are not negative
+            if let Some(sum) = point.sum.filter(|sum| !open || *sum >= 0 && !point.negative) {
+                let _ = writeln!(to, "{name}_sum{of} {}", scaled(sum, power));
+            }
+            writeln!(to, "{name}_count{of} {}", point.count)
+        }
         Kind::Histogram => {
             let mut sum = 0u64;
             let comma = if labels.is_empty() { "" } else { "," };
@@ -96,6 +102,19 @@ mod tests {
         assert_eq!(suffixes(&family(-1, Some(-1)), true), [false, false]);
         assert_eq!(suffixes(&family(-1, Some(-1)), false), [true, true]);
         assert_eq!(suffixes(&family(1, None), false), [false, true]);
+    }
+
+    #[test]
+    fn negative_sums_are_left_out_of_open_metrics() {
+        let mut family = Family::from_values("a", Kind::Summary, "", &[], [(Vec::new(), 0)]);
+        let mut has_sum = |sum, negative, open| {
+            family.series[0].point = Point { sum: Some(sum), count: 2, negative, ..Point::default() };
+            let text = text(std::slice::from_ref(&family), open);
+            assert!(text.contains("a_count 2\n"), "{text}");
+            text.contains("a_sum")
+        };
+        assert_eq!([has_sum(3, false, true), has_sum(-3, false, true), has_sum(3, true, true)], [true, false, false]);
+        assert!(has_sum(-3, true, false));
     }
 
     #[test]

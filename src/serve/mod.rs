@@ -50,7 +50,7 @@ pub struct Listen<'a> {
     pub identity: Option<&'a Identity>,
     /// The names of these options.
     pub names: &'static FlagNames,
-    /// Do not print the address.
+    /// Do not print the address, unless the system chooses the port.
     pub quiet: bool,
 }
 
@@ -166,7 +166,8 @@ pub fn start(listen: &Listen, pages: impl Pages + 'static) -> Result<Access, Fai
         let warning = "clients send the token without encryption";
         to_stderr(&format!("warning: {} {address}: {warning}; use {} FILE\n", names.address, names.certificate));
     }
-    if !listen.quiet {
+    // nobody else knows a port that the system chose
+    if !listen.quiet || address.port() == 0 {
         to_stderr(&format!("Serving {scheme}://{bound}/metrics\n"));
     }
     Ok(access)

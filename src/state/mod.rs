@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::types::Type;
 use crate::value::{Counts, ShowOptions, Value};
@@ -66,13 +67,40 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
+/// The digest at the end of a document, up to its digits.
+const DIGEST: &str = ",\"sha256\":\"";
+const DIGEST_END: &str = "\"}";
+
 impl State {
+    /// The document, with a digest of everything before it.
+    pub fn document(&self) -> Vec<u8> {
+        // converting it to JSON does not fail
+        let mut text = serde_json::to_vec(self).unwrap_or_default();
+        text.pop_if(|last| *last == b'}');
+        let digest = digest(&text);
+        text.extend_from_slice(format!("{DIGEST}{digest}{DIGEST_END}").as_bytes());
+        text
+    }
+
     /// The runs that it contains.
     pub fn runs(&self) -> Vec<RunId> {
         let Self { host, boot_ns, start_ns, .. } = self;
         let own = || vec![RunId { host: host.clone(), boot_ns: *boot_ns, start_ns: *start_ns }];
         if self.runs.is_empty() { own() } else { self.runs.clone() }
     }
+}
+
+/// Has nothing changed a document since rbt wrote it? Earlier versions wrote it without a digest.
+pub fn is_intact(document: &[u8]) -> bool {
+    let found = document.strip_suffix(DIGEST_END.as_bytes()).and_then(|text| {
+        let (text, digits) = text.split_at_checked(text.len().checked_sub(2 * Sha256::output_size())?)?;
+        Some((text.strip_suffix(DIGEST.as_bytes())?, digits))
+    });
+    found.is_none_or(|(text, digits)| digest(text).as_bytes() == digits)
+}
+
+fn digest(text: &[u8]) -> String {
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A run on a machine.
@@ -150,6 +178,11 @@ pub struct OtherKeys {
 }
 
 impl Map {
+    /// A map that was set, and never cleared.
+    pub fn new(name: &str, key: Option<Type>, value: Type, entries: Vec<Entry>) -> Self {
+        Self { name: name.into(), key, value, set: true, adds: false, emptied: 0, cleared: false, entries, other: None }
+    }
+
     /// `hist(unsigned) by string[16]`: everything that must be equal in maps that are added up.
     pub fn types(&self) -> String {
         let value = match self.value.aggregation() {
@@ -249,6 +282,17 @@ impl AggregateState {
     /// It is missing.
     pub fn count_word(&self) -> Result<u64, String> {
         self.count.ok_or_else(|| lacks("count"))
+    }
+
+    /// What a sum has gained since it was `before`. Extremes are those of both.
+    pub fn minus(&self, before: &AggregateState) -> AggregateState {
+        let buckets = self.buckets.as_ref().map(|buckets| {
+            let known = |bucket: &u32| before.buckets.as_ref().and_then(|all| all.get(bucket)).copied().unwrap_or(0);
+            buckets.iter().map(|(bucket, n)| (*bucket, n.saturating_sub(known(bucket)))).filter(|(_, n)| *n > 0).collect()
+        });
+        let count = self.count.map(|n| n.saturating_sub(before.count.unwrap_or(0)));
+        let sum = self.sum.map(|sum| sum.saturating_sub(before.sum.unwrap_or(0)));
+        AggregateState { count, sum, buckets, ..self.clone() }
     }
 
     /// Did the addition of this and the other state to `sum` overflow?
@@ -353,20 +397,13 @@ mod tests {
             Value::Uint(u64::MAX),
         ];
         let entries = keys.into_iter().zip([i128::from(i64::MIN), u64::MAX.into(), 0]).map(|(key, sum)| entry(key, sum)).collect();
-        let map = Map {
-            name: "@".into(),
-            key: Some(Type::U64),
-            value: Type::U64,
-            set: true,
-            adds: false,
-            emptied: 0,
-            cleared: false,
-            entries,
-            other: None,
-        };
+        let map = Map::new("@", Some(Type::U64), Type::U64, entries);
         let state = State { rbt_state: VERSION, maps: vec![map], ..State::default() };
-        let text = serde_json::to_string(&state).unwrap();
+        let text = String::from_utf8(state.document()).unwrap();
         assert!(text.starts_with(BEGIN) && !text.contains('\n'), "{text}");
         assert_eq!(serde_json::from_str::<State>(&text).unwrap(), state);
+        assert!(is_intact(text.as_bytes()) && is_intact(b"{\"rbt_state\":1}"));
+        assert!(!is_intact(text.replace("18446744073709551615", "18446744073709551614").as_bytes()));
+        assert!(!is_intact(text.replace("\"maps\":[{", "\"maps\":[],\"other\":[{").as_bytes()));
     }
 }

@@ -150,11 +150,15 @@ fn pause(tries: u32) -> Duration {
     Duration::from_secs((MIN_PAUSE << tries.min(TRIES)).min(MAX_PAUSE))
 }
 
+/// The name of the node, which the manifest of a pod sets.
+pub(super) fn node_name(var: &dyn Fn(&str) -> Option<String>) -> Option<String> {
+    var("NODE_NAME").filter(|name| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b)))
+}
+
 impl Api {
     /// None: rbt does not run in a pod with a token and the name of the node.
     fn of_pod(var: &dyn Fn(&str) -> Option<String>, account: &Path) -> Option<Self> {
-        let node =
-            var("NODE_NAME").filter(|name| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b)))?;
+        let node = node_name(var)?;
         let host = var("KUBERNETES_SERVICE_HOST").filter(|host| !host.is_empty() && host.chars().all(|c| c.is_ascii_graphic()))?;
         let port = var("KUBERNETES_SERVICE_PORT")?.parse().ok()?;
         account.join("token").exists().then(|| Self { host, port, node, account: account.to_path_buf() })

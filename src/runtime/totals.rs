@@ -1,0 +1,379 @@
+//! What was counted under each key since the series of a run began: exported counters do not go back when the script deletes
+//! a key or clears a map, nor when a run continues an earlier one.
+//!
+//! Totals grow by what the contents of a map have grown since they were last read. Each map has `max_series` places for keys
+//! that are exported individually; what is counted under all others is one sum, which never goes back either. A key that
+//! is gone keeps its place and its total until another key needs the place.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use crate::builtins;
+use crate::render::{LabelFormatter, Labels};
+use crate::state::{AggregateState, Entry, Map, OtherKeys};
+use crate::types::{Agg, Type};
+
+/// A key that is absent because the map was cleared is gone after this time: Prometheus shows a series without samples
+/// as long as that.
+const MAX_ABSENCE: Duration = Duration::from_secs(300);
+
+/// The totals, by map.
+pub(super) struct Totals {
+    /// Maximum number of keys of a map that are exported individually.
+    max_keys: usize,
+    began: Instant,
+    formatter: LabelFormatter,
+    maps: BTreeMap<usize, Sums>,
+}
+
+#[derive(Default)]
+struct Sums {
+    /// The keys with a place, by their labels: keys with equal labels are one series.
+    entries: BTreeMap<Labels, Kept>,
+    /// The sum for all other keys.
+    other: Option<AggregateState>,
+    /// The contents of the map when they were last read, unless it was cleared since.
+    last: BTreeMap<Labels, AggregateState>,
+}
+
+/// A key with a place.
+struct Kept {
+    /// The key with its total.
+    entry: Entry,
+    /// When it was last present, as a time since the totals began.
+    present_at: Duration,
+    /// The script has deleted it.
+    is_deleted: bool,
+    /// Its total was exported.
+    is_exported: bool,
+}
+
+impl Totals {
+    pub fn new(max_series: u64) -> Self {
+        let max_keys = usize::try_from(max_series).unwrap_or(usize::MAX);
+        Self { max_keys, began: Instant::now(), formatter: LabelFormatter::default(), maps: BTreeMap::new() }
+    }
+
+    /// Adds the contents of a map that is about to be cleared.
+    pub fn add_contents(&mut self, map: usize, mut contents: Map) {
+        self.update(self.began.elapsed(), map, &mut contents, false);
+        if let Some(sums) = self.maps.get_mut(&map) {
+            sums.last.clear();
+        }
+    }
+
+    /// Adds the totals of an earlier run.
+    pub fn add_earlier(&mut self, map: usize, earlier: Map) {
+        let Map { key, value, entries, other, .. } = earlier;
+        let Some(agg) = additive(&value) else { return };
+        let (now, sums) = (self.began.elapsed(), self.maps.entry(map).or_default());
+        for entry in entries {
+            let labels = self.formatter.labels(key.is_some(), &entry.key);
+            let has_place = sums.entries.contains_key(&labels) || sums.entries.len() < self.max_keys;
+            sums.add(agg, labels, entry, has_place.then_some(now));
+        }
+        sums.other = added(agg, sums.other.take(), other.map(|other| other.counted));
+    }
+
+    /// Replaces the current contents of a map by the totals.
+    pub fn replace(&mut self, map: usize, contents: &mut Map) {
+        self.update(self.began.elapsed(), map, contents, true);
+    }
+
+    /// Does so at this time. Series end only if the totals are exported: one that ended and began again between two
+    /// exports would seem to continue.
+    fn update(&mut self, now: Duration, map: usize, contents: &mut Map, is_exported: bool) {
+        let Map { key, value, entries, other, .. } = contents;
+        let Some(agg) = additive(value) else { return };
+        let sums = self.maps.entry(map).or_default();
+        let mut present: BTreeMap<Labels, Entry> = BTreeMap::new();
+        for entry in std::mem::take(entries) {
+            let labels = self.formatter.labels(key.is_some(), &entry.key);
+            let counted = present.remove(&labels).and_then(|known| known.counted);
+            let counted = added(agg, counted, entry.counted);
+            present.insert(labels, Entry { counted, ..entry });
+        }
+        for (labels, kept) in &mut sums.entries {
+            if present.contains_key(labels) {
+                (kept.present_at, kept.is_deleted) = (now, false);
+            } else {
+                kept.is_deleted |= sums.last.contains_key(labels);
+            }
+        }
+        // a sum that may fall describes the present
+        if !builtins::never_falls(agg) {
+            sums.entries.retain(|_, kept| !kept.is_deleted);
+        }
+        let mut gone = if is_exported { sums.gone(now) } else { VecDeque::new() };
+        let (mut keys, mut last) = (0, BTreeMap::new());
+        for (labels, entry) in present {
+            let Some(counted) = entry.counted.clone() else { continue };
+            let grown = match sums.last.get(&labels) {
+                Some(before) if !(builtins::never_falls(agg) && has_fallen(agg, &counted, before)) => counted.minus(before),
+                _ => counted.clone(),
+            };
+            let has_place = sums.entries.contains_key(&labels) || sums.entries.len() < self.max_keys || sums.remove_first(&mut gone);
+            keys += u64::from(!has_place);
+            sums.add(agg, labels.clone(), Entry { counted: Some(grown), ..entry }, has_place.then_some(now));
+            last.insert(labels, counted);
+        }
+        sums.last = last;
+        sums.entries.values_mut().for_each(|kept| kept.is_exported |= is_exported);
+        *entries = sums.entries.values().map(|kept| kept.entry.clone()).collect();
+        *other = sums.other.clone().map(|counted| OtherKeys { counted, keys });
+    }
+}
+
+impl Sums {
+    /// Adds to a key with a place, or to the sum of all others.
+    fn add(&mut self, agg: &Agg, labels: Labels, grown: Entry, place: Option<Duration>) {
+        let Some(present_at) = place else {
+            self.other = added(agg, self.other.take(), grown.counted);
+            return;
+        };
+        match self.entries.get_mut(&labels) {
+            Some(kept) => {
+                kept.entry.counted = added(agg, kept.entry.counted.take(), grown.counted);
+                kept.is_exported = false;
+            }
+            None => {
+                self.entries.insert(labels, Kept { entry: grown, present_at, is_deleted: false, is_exported: false });
+            }
+        }
+    }
+
+    /// The keys whose places others may take, those that were present the longest time ago first.
+    fn gone(&self, now: Duration) -> VecDeque<Labels> {
+        let is_gone = |kept: &Kept| kept.is_exported && (kept.is_deleted || now.saturating_sub(kept.present_at) > MAX_ABSENCE);
+        let mut gone: Vec<(Duration, &Labels)> =
+            self.entries.iter().filter(|(_, kept)| is_gone(kept)).map(|(labels, kept)| (kept.present_at, labels)).collect();
+        gone.sort();
+        gone.into_iter().map(|(_, labels)| labels.clone()).collect()
+    }
+
+    /// Ends the series of the first of these keys. Its total is not added to the sum of other keys: that would count it
+    /// a second time in the increase over all series.
+    fn remove_first(&mut self, gone: &mut VecDeque<Labels>) -> bool {
+        gone.pop_front().is_some_and(|labels| self.entries.remove(&labels).is_some())
+    }
+}
+
+/// The aggregation of a map whose values are sums.
+fn additive(value: &Type) -> Option<&Agg> {
+    value.aggregation().filter(|agg| builtins::is_additive(agg))
+}
+
+/// Has a sum fallen? Then its key was deleted, and has come back.
+fn has_fallen(agg: &Agg, now: &AggregateState, before: &AggregateState) -> bool {
+    let of = |state: &AggregateState, bucket: u32| state.buckets.as_ref().and_then(|all| all.get(&bucket).copied()).unwrap_or(0);
+    now.count < before.count
+        || !agg.signed && now.sum < before.sum
+        || before.buckets.iter().flatten().any(|(bucket, n)| of(now, *bucket) < *n)
+}
+
+/// A sum that does not fit is reset, as Prometheus expects of a counter.
+fn added(agg: &Agg, known: Option<AggregateState>, counted: Option<AggregateState>) -> Option<AggregateState> {
+    match (known, counted) {
+        (Some(known), Some(counted)) => Some(builtins::add(agg, &known, &counted).unwrap_or(counted)),
+        (known, counted) => known.or(counted),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::Value;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn count(n: u64) -> AggregateState {
+        AggregateState { count: Some(n), ..AggregateState::default() }
+    }
+
+    fn map(contents: &BTreeMap<u64, u64>) -> Map {
+        let agg = Agg { function: "count".into(), signed: false, params: Vec::new(), size: 8 };
+        let entry = |(key, n): (&u64, &u64)| Entry { key: Value::Uint(*key), value: None, counted: Some(count(*n)) };
+        Map::new("@", Some(Type::U64), Type::Agg(agg.into()), contents.iter().map(entry).collect())
+    }
+
+    fn ones(keys: std::ops::Range<u64>) -> BTreeMap<u64, u64> {
+        keys.map(|key| (key, 1)).collect()
+    }
+
+    /// The count of each key, and that of all other keys with their number.
+    type Shown = (BTreeMap<u64, u64>, Option<(u64, u64)>);
+
+    fn shown(totals: &mut Totals, now: Duration, contents: &BTreeMap<u64, u64>) -> Shown {
+        let mut now_there = map(contents);
+        totals.update(now, 0, &mut now_there, true);
+        let entry = |entry: Entry| {
+            let Value::Uint(key) = entry.key else { panic!("{:?}", entry.key) };
+            (key, entry.counted.unwrap().count.unwrap())
+        };
+        (now_there.entries.into_iter().map(entry).collect(), now_there.other.map(|other| (other.counted.count.unwrap(), other.keys)))
+    }
+
+    #[test]
+    fn keys_keep_their_places_when_a_map_is_cleared() {
+        let mut totals = Totals::new(2);
+        let all = |all: &[(u64, u64)]| all.iter().copied().collect::<BTreeMap<_, _>>();
+        // 7 is seen before the map is cleared
+        assert_eq!(shown(&mut totals, SECOND, &ones(7..8)), (all(&[(7, 1)]), None));
+        totals.add_contents(0, map(&all(&[(0, 1), (1, 1), (2, 1), (7, 1)])));
+        assert_eq!(shown(&mut totals, SECOND, &ones(0..0)), (all(&[(0, 1), (7, 1)]), Some((2, 0))));
+        totals.add_contents(0, map(&ones(100..1100)));
+        assert_eq!(shown(&mut totals, SECOND, &ones(7..9)), (all(&[(0, 1), (7, 2)]), Some((1003, 1))));
+        totals.add_contents(0, map(&ones(7..9)));
+        assert_eq!(shown(&mut totals, SECOND, &ones(0..0)), (all(&[(0, 1), (7, 2)]), Some((1003, 0))));
+        // a key that was absent for a long time leaves its place to another
+        assert_eq!(shown(&mut totals, 2 * MAX_ABSENCE, &ones(20..22)), (all(&[(20, 1), (21, 1)]), Some((1003, 0))));
+    }
+
+    #[test]
+    fn a_series_continues_when_its_key_returns_and_leaves_its_place_to_another() {
+        let mut totals = Totals::new(2);
+        let all = |all: &[(u64, u64)]| all.iter().copied().collect::<BTreeMap<_, _>>();
+        assert_eq!(shown(&mut totals, SECOND, &all(&[(1, 801)])).0, all(&[(1, 801)]));
+        assert_eq!(shown(&mut totals, 2 * SECOND, &all(&[])).0, all(&[(1, 801)]));
+        assert_eq!(shown(&mut totals, 3 * SECOND, &all(&[(1, 4)])).0, all(&[(1, 805)]));
+        // deleted and counted again since the last time
+        assert_eq!(shown(&mut totals, 4 * SECOND, &all(&[(1, 2)])).0, all(&[(1, 807)]));
+        assert_eq!(shown(&mut totals, 5 * SECOND, &all(&[(1, 3), (2, 1), (3, 10)])), (all(&[(1, 808), (2, 1)]), Some((10, 1))));
+        // what was counted without a place stays where it was counted
+        assert_eq!(shown(&mut totals, 6 * SECOND, &all(&[(2, 1), (3, 15)])), (all(&[(2, 1), (3, 5)]), Some((10, 0))));
+        assert_eq!(shown(&mut totals, 7 * SECOND, &all(&[(2, 1), (4, 1)])), (all(&[(2, 1), (4, 1)]), Some((10, 0))));
+    }
+
+    #[test]
+    fn churn_does_not_fill_the_combined_series() {
+        let mut totals = Totals::new(100);
+        for step in 0..1000 {
+            let contents = ones(step * 10..step * 10 + 20);
+            let (keys, other) = shown(&mut totals, SECOND * u32::try_from(step).unwrap(), &contents);
+            assert!(other.is_none() && contents.keys().all(|key| keys.get(key) == Some(&1)), "{step}: {keys:?} {other:?}");
+        }
+        assert_eq!((totals.maps[&0].entries.len(), totals.maps[&0].last.len()), (100, 20));
+    }
+
+    #[test]
+    fn a_signed_sum_ends_with_its_key() {
+        let agg = Agg { function: "sum".into(), signed: true, params: Vec::new(), size: 8 };
+        let mut totals = Totals::new(10);
+        let mut shown = |sums: &[i128]| {
+            let entry = |sum: &i128| Entry {
+                key: Value::Uint(1),
+                value: None,
+                counted: Some(AggregateState { sum: Some(*sum), ..AggregateState::default() }),
+            };
+            let mut map = Map::new("@", Some(Type::U64), Type::Agg(agg.clone().into()), sums.iter().map(entry).collect());
+            totals.replace(0, &mut map);
+            map.entries.first().map(|entry| entry.counted.as_ref().unwrap().sum.unwrap())
+        };
+        assert_eq!([shown(&[5]), shown(&[-3]), shown(&[]), shown(&[4])], [Some(5), Some(-3), None, Some(4)]);
+    }
+
+    #[test]
+    fn histograms_continue() {
+        let agg = Agg { function: "lhist".into(), signed: false, params: vec![0, 8, 2], size: 8 * 6 };
+        let mut totals = Totals::new(10);
+        let mut shown = |buckets: &[(u32, u64)]| {
+            let state = AggregateState { buckets: Some(buckets.iter().copied().collect()), ..AggregateState::default() };
+            let entry = Entry { key: Value::Uint(1), value: None, counted: Some(state) };
+            let mut map = Map::new("@", Some(Type::U64), Type::Agg(agg.clone().into()), vec![entry]);
+            totals.replace(0, &mut map);
+            let counted = map.entries[0].counted.clone().unwrap();
+            counted.buckets.unwrap().into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(shown(&[(1, 2), (3, 4)]), [(1, 2), (3, 4)]);
+        assert_eq!(shown(&[(1, 3), (3, 4)]), [(1, 3), (3, 4)]);
+        // one bucket shows that the key was deleted
+        assert_eq!(shown(&[(1, 9), (3, 1)]), [(1, 12), (3, 5)]);
+    }
+
+    /// A source of numbers that differ; the same ones in each run of the test.
+    struct Numbers(u64);
+
+    impl Numbers {
+        fn below(&mut self, n: u64) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            self.0 % n
+        }
+    }
+
+    /// Random sequences of what scripts and users do. The map is read before and after a change that removes counts,
+    /// because no reader can know what it does not see.
+    #[test]
+    fn exported_counters_equal_what_was_counted() {
+        for (seed, max_series, keys) in (1u64..300).map(|seed| (seed, [3, 10, 50][seed as usize % 3], 1 + seed % 20)) {
+            let mut numbers = Numbers(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let mut totals = Totals::new(max_series);
+            let (mut contents, mut truth) = (BTreeMap::new(), BTreeMap::new());
+            let (mut before, mut increases): (Shown, BTreeMap<u64, u64>) = Default::default();
+            let mut other_before = 0;
+            let mut look = |totals: &mut Totals, now, contents: &BTreeMap<u64, u64>, truth: &BTreeMap<u64, u64>| {
+                let (found, other) = shown(totals, now, contents);
+                assert!(found.len() <= max_series as usize);
+                for (key, n) in &found {
+                    let known = before.0.get(key).copied();
+                    assert!(known.unwrap_or(0) <= *n, "{seed}: {key} fell from {known:?} to {n}");
+                    *increases.entry(*key).or_default() += n - known.unwrap_or(0);
+                }
+                let other = other.map_or(0, |(n, _)| n);
+                assert!(other >= other_before, "{seed}: the combined series fell from {other_before} to {other}");
+                other_before = other;
+                // places suffice: nothing is combined, and nothing ends
+                if keys <= max_series {
+                    assert_eq!((&found, other), (truth, 0), "{seed}");
+                }
+                assert_eq!(increases.values().sum::<u64>() + other, truth.values().sum::<u64>(), "{seed}");
+                before.0 = found;
+            };
+            for step in 0..200 {
+                let now = SECOND * step * 10;
+                match numbers.below(12) {
+                    0 => {
+                        look(&mut totals, now, &contents, &truth);
+                        contents.remove(&numbers.below(keys));
+                        look(&mut totals, now, &contents, &truth);
+                    }
+                    // deleted and counted again
+                    1 => {
+                        look(&mut totals, now, &contents, &truth);
+                        let key = numbers.below(keys);
+                        if contents.get(&key).is_some_and(|n| *n > 1) {
+                            contents.insert(key, 1);
+                            *truth.entry(key).or_default() += 1;
+                        }
+                        look(&mut totals, now, &contents, &truth);
+                    }
+                    2 => {
+                        totals.add_contents(0, map(&contents));
+                        contents.clear();
+                    }
+                    3 => {
+                        totals.add_contents(0, map(&contents));
+                        contents.values_mut().for_each(|n| *n = 0);
+                    }
+                    // the run is replaced
+                    4 => {
+                        look(&mut totals, now, &contents, &truth);
+                        let mut last = map(&contents);
+                        totals.update(now, 0, &mut last, true);
+                        totals = Totals::new(max_series);
+                        totals.add_earlier(0, last);
+                        contents.clear();
+                    }
+                    5 => look(&mut totals, now, &contents, &truth),
+                    _ => {
+                        let (key, n) = (numbers.below(keys), 1 + numbers.below(5));
+                        *contents.entry(key).or_default() += n;
+                        *truth.entry(key).or_default() += n;
+                    }
+                }
+            }
+            look(&mut totals, SECOND * 2000, &contents, &truth);
+        }
+    }
+}
