@@ -43,7 +43,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 let message = format!("strlen takes a string, but this is {}", a.ty);
                 return Err(Diagnostic::error("type-mismatch", a.span, message).help("for an address, use strlen(str(…))"));
             }
-            if !bind_text_location(f) {
+            if !bind_text_location(f)? {
                 f.bind_consts(&[f.settings.max_strlen as i64]);
             }
             Ok(Type::U64)
@@ -114,12 +114,16 @@ fn literal_length(f: &CallInfo, max: u32) -> Result<Option<u32>, Diagnostic> {
 }
 
 /// Keeps the location of the first argument's text, if it is a string struct or points to one.
-fn bind_text_location(f: &CallInfo) -> bool {
-    let place = f.args.first().and_then(|a| string_layouts::string_layout(f.sys, string_layouts::structure(&a.ty)?));
+fn bind_text_location(f: &CallInfo) -> Result<bool, Diagnostic> {
+    let Some((data, structure)) = f.args.first().and_then(|a| Some((a, string_layouts::structure(&a.ty)?))) else { return Ok(false) };
+    let place = string_layouts::string_layout(f.sys, structure);
     if let Some(place) = place {
         f.bind_consts(&place.numbers());
+    } else if string_layouts::is_only_declared(structure) {
+        return Err(Diagnostic::error("type-mismatch", data.span, format!("the members of {} are unknown", data.ty))
+            .help(string_layouts::ONLY_DECLARED));
     }
-    place.is_some()
+    Ok(place.is_some())
 }
 
 /// The address and the length of such a struct's text, at the location that [`keep_place`] found.
@@ -188,7 +192,7 @@ fn counted<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, text: (IntValue<'c>, IntVa
 
 fn str_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     let max = size_limit(f);
-    if bind_text_location(f) {
+    if bind_text_location(f)? {
         // one more byte than requested, for the NUL
         return Ok(Type::Str(literal_length(f, max)?.map_or(max, |n| n.saturating_add(1).min(max)).max(1)));
     }
@@ -270,7 +274,7 @@ fn str_value<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) ->
 fn buf_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     // as in bpftrace, the length takes four bytes of the limit
     let max = size_limit(f).saturating_sub(4).max(1);
-    let text = bind_text_location(f);
+    let text = bind_text_location(f)?;
     if let Some(n) = literal_length(f, max)? {
         return Ok(Type::Buf(n.max(1)));
     }

@@ -335,7 +335,8 @@ impl Mappings {
         let (files, it) = if self.deleted_files.len() == 1 { ("the file was", "it") } else { ("the files were", "them") };
         (!named.is_empty()).then(|| {
             format!(
-                "warning: addresses in {}{more} cannot be resolved: {files} deleted or replaced before rbt could open {it}",
+                "warning: addresses in {}{more} cannot be resolved: {files} deleted or replaced before rbt could open {it}; \
+                 frames show the offset in the file",
                 named.join(", ")
             )
         })

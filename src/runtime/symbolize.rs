@@ -266,7 +266,11 @@ impl State {
             let segments = self.segments.entry(object.id).or_insert_with(|| elf::segments(&object.path_to_file()?));
             // a return address may be past the end
             let back = u64::from(call);
-            last.within = segments.as_ref().and_then(|s| Some(elf::address(s, offset - back)? + back));
+            last.within = match segments {
+                Some(segments) => elf::address(segments, offset - back).map(|address| address + back),
+                // The file is gone, so only the offset in it is known.
+                None => Some(offset),
+            };
         }
         frames
     }
@@ -693,6 +697,7 @@ mod tests {
         let frames = symbols.user(pid, &addrs[1..]).remove(0);
         std::fs::remove_file(&path).unwrap();
         assert_eq!((frames[0].symbol.as_ref(), frames[0].module.as_deref()), (None, path.to_str()));
+        assert!(frames[0].in_module().is_some_and(|place| place.starts_with("rbt-lost-")), "{frames:?}");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::diag::{Diagnostic, Span, plural};
 use crate::probes::{ArgRef, ContextField, FieldLocation};
 use crate::syntax::ast::{self, BinOp};
 use crate::system::NoLocation;
+use crate::system::binary::string_layouts;
 use crate::types::{Field, Space, Type};
 
 impl BodyChecker<'_> {
@@ -42,6 +43,11 @@ impl BodyChecker<'_> {
                 None => {
                     let names: Vec<String> =
                         self.env.sys.expand(s).map(|r| r.fields.into_iter().map(|f| f.name).collect()).unwrap_or_default();
+                    if s.size == 0 && names.is_empty() && self.site.attach.binary().is_some() {
+                        let d = Diagnostic::error("unknown-field", name.span, format!("the fields of {} are unknown", base.ty));
+                        self.report(d.help(string_layouts::ONLY_DECLARED));
+                        return error_expr(name.span);
+                    }
                     self.no_field(&base.ty.to_string(), name, &names)
                 }
             },

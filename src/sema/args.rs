@@ -235,7 +235,11 @@ impl BodyChecker<'_> {
             Accepts::Literal => {
                 (fold::text(&value).is_some() || fold::constant(&value).is_some(), "a constant integer or a literal string")
             }
-            Accepts::TextOrAddr if matches!(&value.ty, Type::Struct(of) if string_layouts::string_layout(self.env.sys, of).is_some()) => {
+            // the row explains why it cannot read a string that is only declared
+            Accepts::TextOrAddr
+                if matches!(&value.ty, Type::Struct(of)
+                    if string_layouts::is_only_declared(of) || string_layouts::string_layout(self.env.sys, of).is_some()) =>
+            {
                 (true, "")
             }
             Accepts::Addr | Accepts::StrOrAddr | Accepts::TextOrAddr => {

@@ -299,7 +299,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// `module+0xADDRESS`, if only that is known.
+    /// `module+0xADDRESS`, if only that is known; for a file that was deleted, with the offset in it.
     pub fn in_module(&self) -> Option<String> {
         let module = self.module.as_ref().filter(|_| self.symbol.is_none())?;
         let name = module.rsplit('/').next().unwrap_or(module);

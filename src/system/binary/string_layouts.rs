@@ -97,6 +97,15 @@ pub fn structure(ty: &Type) -> Option<&Arc<Struct>> {
     if let Type::Struct(structure) = ty { Some(structure) } else { None }
 }
 
+/// The remedy for a type of which only the name is known.
+pub const ONLY_DECLARED: &str = "the debug information has only its name; Clang describes it with -fstandalone-debug";
+
+/// Is it a string of C++ of which the debug information has only the name? Clang describes the classes of the library only with
+/// `-fstandalone-debug`.
+pub fn is_only_declared(structure: &Struct) -> bool {
+    structure.size == 0 && structure.name.starts_with("basic_string")
+}
+
 /// Returns the layout of the text in a struct; `None` if it is not a string type.
 pub fn string_layout(sys: &dyn TargetInfo, structure: &Struct) -> Option<StringLayout> {
     within(sys, structure, 0)

@@ -111,7 +111,7 @@ impl BinaryTypes {
 
     /// Finds the entry of the function with this symbol among those at its address.
     pub(super) fn function(&self, function: &Function) -> Option<Die> {
-        let first = *self.index.functions.get(&function.addr)?;
+        let Some(first) = self.index.functions.get(&function.addr).copied() else { return self.nested_function(function.addr) };
         let Some(others) = self.index.same_address.get(&function.addr) else { return Some(first) };
         let called = |die: &Die| {
             self.entry(*die).is_some_and(|entry| {

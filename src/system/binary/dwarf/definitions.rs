@@ -38,9 +38,6 @@ pub struct AmbiguousType {
 impl BinaryTypes {
     /// Looks up a struct (or class), union or enum by tag, or a typedef or base type by name, for the code at this offset in the file.
     pub fn named(&self, offset: u64, kind: TypeName, name: &str) -> Result<Option<Type>, AmbiguousType> {
-        if !self.table(kind).contains_key(name.as_bytes()) {
-            return Ok(None);
-        }
         let all = self.definitions(kind, name.as_bytes());
         let of_unit = || {
             let unit = self.unit_at(offset)?;
@@ -94,21 +91,20 @@ impl BinaryTypes {
         all
     }
 
+    /// The definition of a type that a unit only declares; none if there is none, or if there are different ones.
+    pub(super) fn definition(&self, kind: TypeName, name: &[u8]) -> Option<Die> {
+        match self.definitions(kind, name).as_slice() {
+            [one] => Some(one.first),
+            _ => None,
+        }
+    }
+
     fn definitions(&self, kind: TypeName, name: &[u8]) -> Rc<Vec<Definition>> {
         if let Some(known) = self.definitions.borrow().get(&(kind, name.to_vec())) {
             return known.clone();
         }
-        let mut dies = Vec::new();
-        for (place, unit) in self.all_units() {
-            // A damaged unit does not affect other units.
-            let _ = self.each_entry(place, unit, &mut |die, entry| {
-                if kind_of(entry.tag()) == Some(kind) && self.defined_name(die, entry) == Some(name) {
-                    dies.push(die);
-                }
-            });
-        }
         let mut all: Vec<(String, Definition)> = Vec::new();
-        for die in dies {
+        for die in self.table(kind).get(name).into_iter().flatten().copied() {
             let mut layout = String::new();
             self.describe(die, 0, &mut layout);
             let unit = (die.file, die.unit);
@@ -182,7 +178,10 @@ impl BinaryTypes {
         }
         // the linker may fold equal functions of several files
         let alone = others.into_iter().all(|other| (other.file, other.unit) == (die.file, die.unit));
-        (holds && alone).then_some((die.file, die.unit))
+        if !holds {
+            return self.nested_function(address).map(|die| (die.file, die.unit));
+        }
+        alone.then_some((die.file, die.unit))
     }
 
     /// The source file of an entry's unit.

@@ -152,7 +152,7 @@ impl BinaryTypes {
     }
 
     pub(super) fn start_search(&self, die: Die, entry: &Entry, ty: Option<&Type>) -> ArgumentSearch {
-        let (size, boolean) = (ty.map(Type::size), ty == Some(&Type::Bool));
+        let (size, boolean) = (ty.map(Type::size), self.attribute_type(die, entry).is_some_and(|ty| self.is_boolean(ty)));
         let float = self.attribute_type(die, entry).and_then(|t| self.bare(t)).is_some_and(|(_, e)| is_float(&e));
         // Compilers write the constant of an unsigned type as a negative number as well.
         let constant = constant(entry).map(|value| ty.and_then(Type::as_int).map_or(value, |int| int.wrap(value as u64) as i64));
@@ -170,6 +170,18 @@ impl BinaryTypes {
             self.mark(ty, 0, 0, &mut matters);
         }
         ArgumentSearch { location, size, value_bytes: matters, boolean, found: found.map(Err), in_caller: None, expression: None }
+    }
+
+    /// Is it `bool`, or an enum of it?
+    fn is_boolean(&self, ty: Die) -> bool {
+        let Some((die, entry)) = self.bare(ty) else { return false };
+        match entry.tag() {
+            gimli::DW_TAG_enumeration_type => {
+                let of = self.referred(die, &entry, DW_AT_type).and_then(|ty| self.ty(ty, 0));
+                of == Some(Type::Bool)
+            }
+            _ => self.ty(die, 0) == Some(Type::Bool),
+        }
     }
 
     /// Marks the bytes of a type that are not padding.

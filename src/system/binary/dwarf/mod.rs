@@ -17,6 +17,7 @@ mod files;
 mod frame;
 mod lines;
 mod locations;
+mod nested;
 mod no_location;
 mod results;
 mod sections;
@@ -65,13 +66,16 @@ struct Die {
     at: usize,
 }
 
+/// All definitions by name.
+type Names = BTreeMap<&'static [u8], Vec<Die>>;
+
 /// Index of the top level of all units.
 #[derive(Default)]
 struct Index {
-    structs: BTreeMap<&'static [u8], Die>,
-    unions: BTreeMap<&'static [u8], Die>,
-    enums: BTreeMap<&'static [u8], Die>,
-    plain: BTreeMap<&'static [u8], Die>,
+    structs: Names,
+    unions: Names,
+    enums: Names,
+    plain: Names,
     /// Enumerations in order, including unnamed ones.
     enumerations: Vec<Die>,
     /// The first function at each address.
@@ -99,6 +103,9 @@ pub struct BinaryTypes {
     image: Option<(&'static [u8], Vec<Segment>)>,
     /// Addresses where prologues end, for the units looked up so far.
     prologues: RefCell<Prologues>,
+    /// The code of units, in order of address.
+    unit_ranges: OnceCell<Vec<nested::UnitRange>>,
+    nested: RefCell<nested::Known>,
     /// The definitions of names, for those looked up so far.
     definitions: RefCell<definitions::Known>,
     /// The enumerations that have an enumerator of a name.
@@ -119,6 +126,8 @@ impl BinaryTypes {
             structs: RefCell::default(),
             image: image(path),
             prologues: RefCell::default(),
+            unit_ranges: OnceCell::new(),
+            nested: RefCell::default(),
             definitions: RefCell::default(),
             enumerators: OnceCell::new(),
         };
@@ -177,15 +186,12 @@ impl BinaryTypes {
         })
     }
 
-    fn index_name(&self, to: &mut BTreeMap<&'static [u8], Die>, die: Die, entry: &Entry) {
-        if let Some(name) = self.defined_name(die, entry) {
-            to.entry(name).or_insert(die);
+    fn index_name(&self, to: &mut Names, die: Die, entry: &Entry) {
+        if entry.attr(DW_AT_declaration).is_none()
+            && let Some(name) = self.name(die, entry)
+        {
+            to.entry(name).or_default().push(die);
         }
-    }
-
-    /// The name of a definition; none for a declaration.
-    fn defined_name(&self, die: Die, entry: &Entry) -> Option<&'static [u8]> {
-        self.name(die, entry).filter(|_| entry.attr(DW_AT_declaration).is_none())
     }
 
     /// Visits the entries directly within a unit, and those within its namespaces.
@@ -199,7 +205,7 @@ impl BinaryTypes {
         self.table(kind).keys().filter_map(|n| std::str::from_utf8(n).ok()).for_each(each);
     }
 
-    fn table(&self, kind: TypeName) -> &BTreeMap<&'static [u8], Die> {
+    fn table(&self, kind: TypeName) -> &Names {
         match kind {
             TypeName::Struct => &self.index.structs,
             TypeName::Union => &self.index.unions,

@@ -129,9 +129,10 @@ impl BinaryTypes {
         let name = self.name(die, &entry).unwrap_or_default();
         let table = if union { TypeName::Union } else { TypeName::Struct };
         // A declaration refers to the definition elsewhere.
-        let (die, entry) = match self.table(table).get(name) {
-            Some(full) if entry.attr(DW_AT_declaration).is_some() => (*full, self.entry(*full).unwrap_or(entry)),
-            _ => (die, entry),
+        let elsewhere = if entry.attr(DW_AT_declaration).is_some() { self.definition(table, name) } else { None };
+        let (die, entry) = match elsewhere {
+            Some(full) => (full, self.entry(full).unwrap_or(entry)),
+            None => (die, entry),
         };
         let size = Self::number(&entry, DW_AT_byte_size).and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
         Type::Struct(Arc::new(Struct { name: String::from_utf8_lossy(name).into_owned(), union, size, id: self.id_of(die) }))
