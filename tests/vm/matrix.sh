@@ -9,7 +9,7 @@
 #   -f            Fetch or build missing kernels (vm-fetch.sh, vm-build-kernel.sh). This needs apt.
 #   -l DIRECTORY  Keep the log of each kernel in this directory (default: target/matrix).
 #   -s            Run no cases, and summarize the existing logs.
-#   -r            Replace the table by feature in tests/vm/matrix.md.
+#   -r            Replace the table by feature in tests/vm/matrix.md. The columns of other kernels stay.
 #   FILTER        Run only the cases whose names contain this text, such as kprobe:: or fentry::wildcard (default: all).
 #
 # MATRIX_CARGO       additional arguments for cargo (default: --no-default-features --features dynamic-llvm)
@@ -176,13 +176,39 @@ table() {
         }' $(for name in "${names[@]}"; do echo "$logs/$name.log"; done)
 }
 
+# Adds to the table by features NEW the columns of kernels that only the table OLD has.
+all() { # NEW OLD
+    local columns
+    columns=$(printf '%s\n' "$1" "$2" | sed -n 's/^| Linux |//p' | tr -d ' ' | tr '|' '\n' | grep . | sort -Vu)
+    awk -F ' *[|] *' -v columns="${columns//$'\n'/ }" '
+        FNR == 1 { file++; delete name; for (i = 3; i < NF; i++) name[i] = $i }
+        FNR > 2 {
+            if (!($2 in seen)) { seen[$2] = 1; row[++rows] = $2 }
+            for (i = 3; i < NF; i++) if (!(($2, name[i]) in cell)) cell[$2, name[i]] = $i
+        }
+        END {
+            n = split(columns, column, " ")
+            printf "| Linux |"; for (i = 1; i <= n; i++) printf " %s |", column[i]
+            printf "\n|---|"; for (i = 1; i <= n; i++) printf "---|"
+            print ""
+            last = "cases passed (and skipped)"
+            for (r = 1; r <= rows + 1; r++) {
+                if (r <= rows && row[r] == last) continue
+                label = r > rows ? last : row[r]
+                printf "| %s |", label
+                for (i = 1; i <= n; i++) printf " %s |", cell[label, column[i]]
+                print ""
+            }
+        }' <(printf '%s\n' "$1") <(printf '%s\n' "$2")
+}
+
 table cases
 echo
 status=0
 short=$(table features) || status=1
 printf '%s\n' "$short"
 if [[ -n $report ]]; then
-    printf '%s\n' "$short" >"$logs/table.md"
+    all "$short" "$(sed -n '/^<!-- matrix -->$/,/^<!-- end of matrix -->$/{/^|/p}' "$here/matrix.md")" >"$logs/table.md"
     sed -i -e '/^<!-- matrix -->$/,/^<!-- end of matrix -->$/{/^<!--/!d}' -e "/^<!-- matrix -->$/r $logs/table.md" "$here/matrix.md"
 fi
 exit $status
