@@ -8,7 +8,8 @@
 #   -k    Use the kernels in VM_CACHE/kernels whose names match (default: all).
 #   -l    Keep snapshots and logs in this directory (default: target/agree).
 #
-# Each line of FILE.scripts (default: agree.scripts) is a script. RBT names the binary (default: target/debug/rbt).
+# Each line of FILE.scripts (default: agree.scripts) is a script. RBT names the binary (default: target/debug/rbt), and RBT_ARM64 the
+# one for machines with arm64 kernels, which tests/arm64/build.sh builds.
 # The table has a row for each kernel. It counts a script as "false ok" if check accepts it but the kernel rejects it, and as
 # "false FAIL" in the opposite case. If check reports that it cannot determine a fact, the table counts a false ok in the column
 # "with note" instead. A script that did not finish in time counts as "out of time". Each script with a disagreement is printed
@@ -24,7 +25,7 @@ while getopts :k:l:h o; do
     case $o in
         k) globs=$OPTARG ;;
         l) logs=$OPTARG ;;
-        *) sed -n '2,17s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+        *) sed -n '2,18s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
 done
 shift $((OPTIND - 1))
@@ -35,6 +36,7 @@ rm -rf "$logs/scripts"
 mkdir "$logs/scripts"
 # Copy the binary, because a build may replace it during the run.
 cp "${RBT:-$root/target/debug/rbt}" "$logs/rbt"
+[[ -z ${RBT_ARM64:-} ]] || cp "$RBT_ARM64" "$logs/rbt-arm64"
 
 # --- Write each script to a separate file.
 n=0
@@ -54,20 +56,22 @@ done
 # --- The virtual machine runs this program. The kernel accepts a script if rbt exits with status 0.
 cat >"$logs/attach.sh" <<'EOF'
 cd "$1" || exit 2
+rbt=./$2
 for s in scripts/*.bt; do
     word=ok
-    said=$(timeout "${AGREE_PATIENCE:-120}" ./rbt --unsafe --dry-run "$s" 2>&1 >/dev/null) || { (($? == 124)) && word=late || word=FAIL; }
+    said=$(timeout "${AGREE_PATIENCE:-120}" "$rbt" --unsafe --dry-run "$s" 2>&1 >/dev/null) || { (($? == 124)) && word=late || word=FAIL; }
     printf '%s\t%s\t%s\n' "$(basename "$s")" "$word" "$(grep -m1 -E 'error|ERROR' <<<"${said:--}" | head -c 200)-"
 done
 EOF
 
 one() { # KERNEL: writes a table with the columns script, check's verdict, note, the kernel's verdict, and its message
-    local kernel=$1 dir=$cache/kernels/$1
+    local kernel=$1 dir=$cache/kernels/$1 binary=rbt
+    [[ $kernel != *-arm64 ]] || binary=rbt-arm64
     (cd "$dir" && "$logs/rbt" snapshot -q --from-package . -o "$logs/$kernel.rbts") 2>"$logs/$kernel.snapshot" || return
     (cd "$logs" && ./rbt check scripts --against "$kernel.rbts" -f json) >"$logs/$kernel.json" 2>"$logs/$kernel.said" || true
     jq -r '.outcomes[] | [(.subject | sub(".*/"; "")), ({ok: "ok", warning: "ok", failed: "FAIL"}[.verdict] // "?"),
         (if any(.findings[]; .level != "error") then "note" else "-" end)] | @tsv' "$logs/$kernel.json" | sort >"$logs/$kernel.check"
-    VM_TIMEOUT=${VM_TIMEOUT:-1500} "$here/vmrun.sh" -k "$kernel" -- bash "$logs/attach.sh" "$logs" >"$logs/$kernel.attach" 2>"$logs/$kernel.err" || true
+    VM_TIMEOUT=${VM_TIMEOUT:-1500} "$here/vmrun.sh" -k "$kernel" -r "$logs" -- bash "$logs/attach.sh" "$logs" "$binary" >"$logs/$kernel.attach" 2>"$logs/$kernel.err" || true
     # A script that did not run before the timeout has no line.
     join -t $'\t' -a 1 -e late -o 0,1.2,1.3,2.2,2.3 "$logs/$kernel.check" <(sort "$logs/$kernel.attach") >"$logs/$kernel.table"
 }
