@@ -341,10 +341,11 @@ impl<'c> Builder<'_, 'c> {
         let (raw, of_kernel) = (self.in_raw_tracepoint(), flags & USER_STACK == 0);
         let buffer = self.alloc((limit + 1) * 8 + lead as u32);
         self.zero(buffer, (limit + 1) * 8 + lead as u32, 8);
+        let extra = if of_kernel && self.own_frames() > 0 { self.target.arch.extra_frames } else { 0 };
         let (taken, flags_given, size) = match raw && of_kernel {
             // starting at the frame of bpf_trace_run…()
-            true => (buffer, flags - 1 + self.target.arch.raw_frames, u64::from(limit) * 8 + lead),
-            false => (self.offset(buffer, 8), flags, u64::from(limit) * 8),
+            true => (buffer, flags - 1 + extra, u64::from(limit) * 8 + lead),
+            false => (self.offset(buffer, 8), flags + extra, u64::from(limit) * 8),
         };
         let (ctx, size, flags_given) = (self.ctx(), self.int(size), self.int(flags_given));
         self.call(Helper::GetStack, &[ctx.into(), taken.into(), size.into(), flags_given.into()]);

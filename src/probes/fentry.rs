@@ -3,6 +3,7 @@
 //! The context is an array of 64-bit words: the arguments, then (at the exit) the return value (kernel/bpf/btf.c,
 //! `btf_ctx_access`; arch/x86/net/bpf_jit_comp.c, `__arch_prepare_bpf_trampoline`).
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use super::kernel::{self, Named};
@@ -62,8 +63,6 @@ pub static FEXIT: Fentry = Fentry {
 const U64: Int = Int { bytes: 8, signed: false };
 /// `MAX_BPF_FUNC_ARGS` of include/linux/bpf.h: a trampoline passes at most this many.
 const MAX_ARGS: u32 = 12;
-/// Older kernels pass only as many as registers hold.
-const FEW_ARGS: u32 = 6;
 
 impl Fentry {
     fn site(&self, module: &str, function: &str, point: &AttachPoint) -> ProbeSite {
@@ -140,8 +139,8 @@ pub(super) fn words(p: &Prototype) -> u32 {
 }
 
 /// Why a trampoline does not support a function of this form, if it does not: the cases that `btf_distill_func_proto`
-/// of kernel/bpf/btf.c and `arch_prepare_bpf_trampoline` of arch/x86/net/bpf_jit_comp.c reject.
-pub(super) fn unsupported_reason(p: &Prototype, sys: &dyn TargetInfo) -> Option<&'static str> {
+/// of kernel/bpf/btf.c and `arch_prepare_bpf_trampoline` of arch/*/net/bpf_jit_comp.c reject.
+pub(super) fn unsupported_reason(p: &Prototype, sys: &dyn TargetInfo) -> Option<Cow<'static, str>> {
     /// Maximum size of a struct that is passed in registers.
     const TWO_WORDS: u32 = 16;
     let shape = |ty: &Type| {
@@ -154,23 +153,27 @@ pub(super) fn unsupported_reason(p: &Prototype, sys: &dyn TargetInfo) -> Option<
         }
     };
     if shape(&p.returns).is_some() {
-        return Some("it returns a struct or a union");
+        return Some("it returns a struct or a union".into());
     }
     if p.params.last().is_some_and(|(_, ty)| *ty == Type::Void) {
-        return Some("it is variadic");
+        return Some("it is variadic".into());
     }
     for (union, size) in p.params.iter().filter_map(|(_, ty)| shape(ty)) {
         if union || size > TWO_WORDS {
-            return Some("one of its arguments is a union or a large struct");
+            return Some("one of its arguments is a union or a large struct".into());
         }
         if !sys.has(Feature::StructArguments) {
-            return Some("one of its arguments is a struct, which trampolines support since Linux 6.1");
+            return Some("one of its arguments is a struct, which trampolines support since Linux 6.1".into());
         }
     }
+    let arch = sys.arch();
+    // older kernels pass only as many as registers hold
+    let registers = arch.args.len() as u32;
     match words(p) {
-        n if n > MAX_ARGS => Some("it has more arguments than a trampoline can pass"),
-        n if n > FEW_ARGS && !sys.has(Feature::ManyArguments) => {
-            Some("it has more than six arguments, which trampolines support since Linux 6.6")
+        n if n > MAX_ARGS => Some("it has more arguments than a trampoline can pass".into()),
+        n if n > registers && !sys.has(Feature::ManyArguments) => {
+            let (_, since) = arch.stack_arguments;
+            Some(format!("its arguments need more than {registers} registers, which trampolines support since Linux {since}").into())
         }
         _ => None,
     }

@@ -168,7 +168,7 @@ pub enum Feature {
     RecursionCheck,
     /// Trampolines pass structs of up to 16 bytes (Linux 6.1).
     StructArguments,
-    /// Trampolines pass more than six words (Linux 6.6).
+    /// Trampolines pass arguments that are not in registers (Linux 6.6 on x86_64, 6.17 on arm64).
     ManyArguments,
 }
 

@@ -85,6 +85,13 @@ struct Place {
     _owner: Arc<Remove>,
 }
 
+/// What has another name or number on each processor.
+const OF_ARCH: [(&str, &str); 4] = if cfg!(target_arch = "aarch64") {
+    [("sys", "__arm64_sys"), ("nr_umask", "166"), ("nr_getppid", "173"), ("entry", "el0_svc")]
+} else {
+    [("sys", "__x64_sys"), ("nr_umask", "95"), ("nr_getppid", "110"), ("entry", "do_syscall_64")]
+};
+
 struct Remove(PathBuf);
 
 impl Drop for Remove {
@@ -100,12 +107,13 @@ impl Place {
         let dir = std::env::temp_dir().join(format!("rbt-case.{}.{n}.{}", std::process::id(), case.name));
         let _ = std::fs::create_dir_all(&dir);
         copy_fixtures(case, &dir.join("fix"));
-        let words = vec![
+        let mut words = vec![
             ("tmp", dir.display().to_string()),
             ("fix", dir.join("fix").display().to_string()),
             ("rbt", need::rbt().display().to_string()),
             ("root", env!("CARGO_MANIFEST_DIR").into()),
         ];
+        words.extend(OF_ARCH.iter().map(|(word, value)| (*word, value.to_string())));
         Place { _owner: Arc::new(Remove(dir.clone())), dir, words, travels: false }
     }
 

@@ -165,7 +165,7 @@ do_kernel() {
 # function creates the files that those scripts would create and that cases need.
 do_root() { # ARCHITECTURE
     local to=$VM_CACHE/$1/root d deb
-    local packages='base-files base-passwd bash coreutils dash diffutils findutils gawk grep hostname iproute2 libc-bin libc6-dbg libstdc++6 login mount
+    local packages='base-files base-passwd bash binutils coreutils dash diffutils findutils gawk grep hostname iproute2 libc-bin libc6-dbg libstdc++6 login mount
         netbase openssl passwd perl-base procps psmisc python3 sed tar util-linux xz-utils zstd'
     packages=$(echo $packages)
     [[ $(cat "$to.packages" 2>/dev/null) != "$packages" ]] || { say "root: $to (already unpacked)"; return 0; }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use super::image::Image;
 use crate::system::kernel_types::KernelTypes;
+use crate::system::machine::arch;
 use crate::system::{Feature, TypeName};
 use crate::types::Type;
 
@@ -64,8 +65,8 @@ const ROWS: &[(Feature, Shows)] = &[
     (Feature::Trampoline, |s| and(s.option("BPF_JIT")?, s.option("DYNAMIC_FTRACE_WITH_DIRECT_CALLS"))),
     (Feature::RecursionCheck, |s| Some(s.member("bpf_prog_info", "recursion_misses"))),
     (Feature::StructArguments, |s| Some(s.member("btf_func_model", "arg_flags"))),
-    // The links were added in the same version.
-    (Feature::ManyArguments, |s| Some(s.enumerator("BPF_LINK_TYPE_UPROBE_MULTI"))),
+    // Something that was added in the same version.
+    (Feature::ManyArguments, |s| Some(s.enumerator(arch::named(&s.image.machine)?.stack_arguments.0))),
     (Feature::Override, |s| s.option("BPF_KPROBE_OVERRIDE")),
     (Feature::Loop, |s| Some(s.enumerator("BPF_FUNC_loop"))),
     (Feature::ForEach, |s| Some(s.enumerator("BPF_FUNC_for_each_map_elem"))),

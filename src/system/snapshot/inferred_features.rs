@@ -2,6 +2,7 @@
 //!
 //! A row names something that only kernels with the feature have.
 
+use crate::system::machine::arch::Arch;
 use crate::system::{Feature, TargetInfo, TypeName};
 use crate::types::Type;
 
@@ -25,9 +26,11 @@ enum Evidence {
     All(&'static [Evidence]),
     /// The opposite.
     No(&'static Evidence),
+    /// Evidence that differs between architectures.
+    OfArch(fn(&Arch) -> Evidence),
 }
 
-use Evidence::{All, Any, Code, Config, Constant, Enum, Member, No, Struct};
+use Evidence::{All, Any, Code, Config, Constant, Enum, Member, No, OfArch, Struct};
 
 /// Each feature that can be inferred in this way; others are unknown. Files are those of the kernel.
 const SIGNS: &[(Feature, Evidence)] = &[
@@ -77,8 +80,8 @@ const SIGNS: &[(Feature, Evidence)] = &[
     (Feature::RecursionCheck, Member("bpf_prog_info", "recursion_misses")),
     // include/linux/bpf.h: marks the arguments that are structs
     (Feature::StructArguments, Member("btf_func_model", "arg_flags")),
-    // include/uapi/linux/bpf.h: the links were added in the same version
-    (Feature::ManyArguments, Constant("BPF_LINK_TYPE_UPROBE_MULTI")),
+    // include/uapi/linux/bpf.h: something that was added in the same version
+    (Feature::ManyArguments, OfArch(|arch| Constant(arch.stack_arguments.0))),
     // include/linux/bpf.h
     (Feature::SharedStacks, Enum("priv_stack_mode")),
 ];
@@ -137,6 +140,7 @@ fn evaluate(kernel: &KernelFacts, sign: &Evidence) -> Option<bool> {
         Any(signs) => return some(signs.iter().map(|s| evaluate(kernel, s)), true),
         All(signs) => return some(signs.iter().map(|s| evaluate(kernel, s)), false),
         No(sign) => !evaluate(kernel, sign)?,
+        OfArch(sign) => return evaluate(kernel, &sign(kernel.sys.arch())),
     })
 }
 

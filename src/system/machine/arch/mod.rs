@@ -53,9 +53,11 @@ pub struct Arch {
     pub optimized_uprobe: Option<OptimizedUprobe>,
     /// How to recognize a call instruction.
     pub call: Call,
-    /// Extra frames at the top of a kernel stack from a raw tracepoint: if it starts with the program's own return address, the
-    /// program appears twice (`perf_arch_fetch_caller_regs`).
-    pub raw_frames: u64,
+    /// Extra frames at the top of a kernel stack from a raw tracepoint or a trampoline: if it starts with the program's own return
+    /// address, the program appears twice (`perf_arch_fetch_caller_regs`).
+    pub extra_frames: u64,
+    /// An enumerator of the first version whose trampolines pass arguments that are not in registers, and this version.
+    pub stack_arguments: (&'static str, &'static str),
     /// The member of `struct thread_info`, and its bits, that mark a 32-bit system call.
     pub compat: (&'static str, u64),
     /// What unwinding with tables needs to know about it.

@@ -77,7 +77,9 @@ pub(super) const ARCH: Arch = Arch {
     optimized_uprobe: Some(OptimizedUprobe { marker: &[0x90, 0x0f, 0x1f, 0x44, 0x00, 0x00], distance: 1, call: 336 }),
     // `call`, with the distance in the following four bytes.
     call: Call { operation: (24, 0xe8), mask: 0xff, distance: (0, 32, 0), back: 0 },
-    raw_frames: 0,
+    extra_frames: 0,
+    // the links were added in the same version (arch/x86/net/bpf_jit_comp.c)
+    stack_arguments: ("BPF_LINK_TYPE_UPROBE_MULTI", "6.6"),
     // `TS_COMPAT` of arch/x86/include/asm/thread_info.h
     compat: ("status", 2),
     // System V ABI, figure 3.36; `__USER_CS` of arch/x86/include/asm/segment.h
