@@ -179,7 +179,7 @@ fn emit_stack_id<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, name: &str, flags: u
 
 impl<'c> Builder<'_, 'c> {
     /// At a function's first instruction the frame pointer still belongs to the caller, and a walk along frame pointers
-    /// skips the caller (Linux 6.11 and later detect this for functions that start by pushing it). The return address
+    /// skips the caller (Linux 6.11 and later detect this for user functions that start by pushing it). The return address
     /// is in its register or on top of the stack; this inserts it as the second frame if it is missing. `buffer` is one
     /// frame, then the stack's.
     fn with_caller(&mut self, buffer: PointerValue<'c>) -> PointerValue<'c> {
@@ -353,6 +353,7 @@ impl<'c> Builder<'_, 'c> {
             true if raw => self.without_template(buffer),
             // kernels that jump are newer than such maps
             true if self.knows_function() && self.target.allocates_in_any_context => self.with_function(buffer),
+            true if self.program.at_kernel_entry && self.own_frames() == 0 && limit > 1 => self.with_caller(buffer),
             false if self.program.at_entry && limit > 1 => self.with_caller(buffer),
             _ => taken,
         };

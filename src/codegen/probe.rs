@@ -69,6 +69,7 @@ impl ScriptCx<'_, '_> {
             probe: index as u32,
             space: space.unwrap_or_default(),
             at_entry: probe.sites.iter().all(|s| self.is_entry(&s.attach)),
+            at_kernel_entry: self.env.sys.arch().return_address.is_some() && probe.sites.iter().all(|s| is_kernel_entry(&s.attach)),
             test_run: matches!(first.attach, Attach::Begin | Attach::End | Attach::Signal),
             is_long: super::chunk::shares_code(&probe.body),
             // the reader of a pinned program's output does not read its records
@@ -91,6 +92,10 @@ impl ScriptCx<'_, '_> {
         let Attach::Uprobe { path, offset, function, ret: false, .. } = attach else { return false };
         self.env.sys.binary(path).is_ok_and(|b| b.functions_named(function).any(|f| f.offset == *offset))
     }
+}
+
+fn is_kernel_entry(attach: &Attach) -> bool {
+    matches!(attach, Attach::Kprobe { function, offset: 0, ret: false, .. } if !function.is_empty())
 }
 
 /// Does a probe of the script, or a function that it calls, ask whether the current process is followed?

@@ -46,6 +46,8 @@ pub struct ProgramCx {
     pub space: Space,
     /// All of its sites are at the first instructions of functions, where the stack pointer points to the return address.
     pub at_entry: bool,
+    /// All of its sites are at the first instructions of functions of the kernel, where a register has the return address.
+    pub at_kernel_entry: bool,
     /// rbt itself runs it, at the start or the end. It sends nothing after another program has ended the run.
     pub test_run: bool,
     /// It is long, so code that occurs in many places is put into a function.

@@ -76,7 +76,7 @@
 //! In all values, `{{tmp}}` is the directory of the case, `{{fix}}` is its copy of the compiled `tests/fixtures`, `{{rbt}}` is
 //! the program, `{{root}}` is the project, and `{{before_pid}}` and `{{after_pid}}` are the PIDs of these processes. For the kernel of
 //! this processor, `{{sys}}` is the prefix of the functions of system calls, `{{nr_umask}}` and `{{nr_getppid}}` are numbers of system
-//! calls, and `{{entry}}` is a function that handles them. Shell scripts have the variables `$CASE_TMP`, `$FIX`, `$RBT`, `$BEFORE_PID` and `$AFTER_PID`.
+//! calls, and `{{first}}` and `{{entry}}` are the first function of a call and one that it calls. Shell scripts have the variables `$CASE_TMP`, `$FIX`, `$RBT`, `$BEFORE_PID` and `$AFTER_PID`.
 
 mod case;
 mod check;

@@ -86,10 +86,16 @@ struct Place {
 }
 
 /// What has another name or number on each processor.
-const OF_ARCH: [(&str, &str); 4] = if cfg!(target_arch = "aarch64") {
-    [("sys", "__arm64_sys"), ("nr_umask", "166"), ("nr_getppid", "173"), ("entry", "el0_svc")]
+const OF_ARCH: [(&str, &str); 5] = if cfg!(target_arch = "aarch64") {
+    [("sys", "__arm64_sys"), ("nr_umask", "166"), ("nr_getppid", "173"), ("first", "el0t_64_sync"), ("entry", "el0_svc")]
 } else {
-    [("sys", "__x64_sys"), ("nr_umask", "95"), ("nr_getppid", "110"), ("entry", "do_syscall_64")]
+    [
+        ("sys", "__x64_sys"),
+        ("nr_umask", "95"),
+        ("nr_getppid", "110"),
+        ("first", "entry_SYSCALL_64_after_hwframe"),
+        ("entry", "do_syscall_64"),
+    ]
 };
 
 struct Remove(PathBuf);

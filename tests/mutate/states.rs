@@ -27,7 +27,7 @@ fn merge(texts: &[&str], by_host: bool) -> bool {
     let mut added = 0;
     for text in texts {
         let mut each = |found| {
-            if let Document::State(state, place) = found {
+            if let Document::State(state, place, _) = found {
                 added += usize::from(sum.add(*state, &place).is_ok());
             }
         };
