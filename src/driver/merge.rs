@@ -48,10 +48,8 @@ fn merge(args: &Merge) -> Result<u8, Failure> {
     for file in files {
         add(file, &mut sum, &mut problems)?;
     }
-    let missing: Vec<String> = args.hosts.iter().filter(|host| !sum.has_host(host)).cloned().collect();
-    for host in &missing {
-        problems.problem(&format!("there is no state of the host {host}"));
-    }
+    let missing = sum.missing(&args.hosts);
+    missing.iter().for_each(|hosts| problems.missing_data(&hosts.message()));
     if sum.hosts().is_empty() {
         problems.finish();
         let failure = Failure::new("there is no state to merge").code("no-states");
@@ -125,7 +123,7 @@ pub(super) fn base(run: &Run) -> Result<Option<Arc<Base>>, Failure> {
         return Err(failure.help("write one with `rbt -f state`; `--diff @MAP` compares with another map of the run"));
     }
     let (views, refused): (Vec<_>, Vec<_>) = sum.shown(None).into_iter().partition(Result::is_ok);
-    refused.into_iter().filter_map(Result::err).for_each(|why| problems.map_problem(&why));
+    refused.into_iter().filter_map(Result::err).for_each(|why| problems.missing_data(&why));
     Ok(Some(Arc::new(Base::from_run(&views.into_iter().flatten().collect::<Vec<_>>(), text.clone()))))
 }
 
@@ -144,7 +142,7 @@ fn print(args: &Merge, sum: Sum, problems: &mut Problems) -> Result<(), Failure>
                     key_parts = view.entries.iter().map(|(key, _)| parts(key)).fold(key_parts, usize::max);
                     outputs.push(Output::Map(view));
                 }
-                Err(why) => problems.map_problem(&why),
+                Err(why) => problems.missing_data(&why),
             }
         }
         sum.warnings().iter().filter(|_| run.warnings).for_each(|(code, what)| problems.warn(code, what));
@@ -162,7 +160,7 @@ fn print(args: &Merge, sum: Sum, problems: &mut Problems) -> Result<(), Failure>
     let mut out = renderer.take_file()?;
     if with_state {
         let (state, refused) = sum.state();
-        refused.iter().for_each(|why| problems.map_problem(why));
+        refused.iter().for_each(|why| problems.missing_data(why));
         outputs.extend(state.map(Output::State));
     }
     let mut rendered = Rendered::default();
@@ -192,7 +190,7 @@ impl Problems {
         self.report(Failure::new(what));
     }
 
-    fn map_problem(&mut self, NotSummable { what, help }: &NotSummable) {
+    fn missing_data(&mut self, NotSummable { what, help }: &NotSummable) {
         let failure = Failure::new(what);
         self.report(match help {
             Some(help) => failure.help(*help),

@@ -26,6 +26,7 @@ use crate::frontend::args::check_script_args;
 use crate::launch::require::require_privileges;
 use crate::launch::{Launch, ManagedRun};
 use crate::metrics::Metrics;
+use crate::otlp::SeriesStarts;
 use crate::runtime::{ProcessSignals, Remote, Scrapes};
 use crate::serve::registry::{ScriptRegistry, Status};
 use crate::serve::{self, FlagNames, Listen};
@@ -128,6 +129,7 @@ struct Running {
     headers: Headers,
     remote: Arc<Remote>,
     scrapes: Arc<Scrapes>,
+    series_starts: SeriesStarts,
     ended: EndFlag,
 }
 
@@ -371,7 +373,9 @@ impl Script {
         let mut described = start::described(run, &checked, &front, None)?;
         described.name.clone_from(&self.name);
         let scrapes = described.scrapes()?;
+        let series_starts = self.predecessor.as_ref().map(|before| before.series_starts.clone()).unwrap_or_default();
         let replaces = {
+            let series_starts = series_starts.clone();
             let (before, registry, sender, attached) =
                 (self.predecessor.clone(), self.registry.clone(), self.outcome_sender.clone(), attached.clone());
             let (name, remote, scrapes) = (self.name.clone(), self.remote.clone(), scrapes.clone());
@@ -393,14 +397,16 @@ impl Script {
                     earlier
                 });
                 let (digest, headers, over) = (digest.clone(), headers.clone(), EndFlag::default());
-                let running = Arc::new(Running { digest, headers, remote: remote.clone(), scrapes: scrapes.clone(), ended: over });
+                let (remote, scrapes, series_starts) = (remote.clone(), scrapes.clone(), series_starts.clone());
+                let running = Arc::new(Running { digest, headers, remote, scrapes: scrapes.clone(), series_starts, ended: over });
                 *attached.lock().unwrap_or_else(PoisonError::into_inner) = Some(running.clone());
-                registry.started(&name, serve::Run { metrics: Metrics::new(names.clone(), max_series), scrapes: scrapes.clone() });
+                registry.started(&name, serve::Run::new(Metrics::new(names.clone(), max_series), &scrapes));
                 let _ = sender.send(Outcome::Attached(running));
                 earlier
             }
         };
-        let managed = ManagedRun { name: self.name.clone(), remote: self.remote.clone(), scrapes, predecessor: Rc::new(replaces) };
+        let managed =
+            ManagedRun { name: self.name.clone(), remote: self.remote.clone(), scrapes, series_starts, predecessor: Rc::new(replaces) };
         let launch = Launch::managed(run, &described, &checked.settings, managed)?;
         launch_script(launch, checked, compiled, None, &sys, &mut front, None)
     }

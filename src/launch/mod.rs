@@ -15,7 +15,7 @@ use crate::codegen::artifact::Artifact;
 use crate::diag;
 use crate::failure::{Failure, reason};
 use crate::metrics::{MetricNames, Metrics};
-use crate::otlp::Export;
+use crate::otlp::{Export, SeriesStarts};
 use crate::output_files::{self, Destinations};
 use crate::probes::Env;
 use crate::render::{self, Base, RenderOptions, RunLabel};
@@ -85,6 +85,8 @@ pub(crate) struct ManagedRun {
     pub remote: Arc<Remote>,
     /// Requests the state of the run.
     pub scrapes: Arc<Scrapes>,
+    /// When its series began, also those that it continues.
+    pub series_starts: SeriesStarts,
     /// See [`Options::predecessor`].
     pub predecessor: Rc<dyn Fn() -> Option<Box<State>>>,
 }
@@ -139,11 +141,11 @@ impl<'a> Launch<'a> {
         }
         let scrapes = script.scrapes()?;
         if let Some(address) = run.serve {
-            let run_of = serve::Run { metrics: script.metrics(settings), scrapes: scrapes.clone() };
+            let run_of = serve::Run::new(script.metrics(settings), &scrapes);
             let (token, identity) = (run.serve_token.as_deref(), run.serve_identity.as_ref());
             serve::start(&serve::Listen { address, token, identity, names: &serve::FLAGS, quiet: run.quiet }, run_of)?;
         }
-        let export = script.export(run, settings, &scrapes)?;
+        let export = script.export(run, settings, &scrapes, SeriesStarts::default())?;
         Ok(Self {
             run,
             script,
@@ -160,7 +162,7 @@ impl<'a> Launch<'a> {
     /// For a run that is one of several in the process. It is served together with the others.
     pub fn managed(run: &'a Run, script: &'a Described, settings: &Settings, managed: ManagedRun) -> Result<Self, Failure> {
         let scrapes = managed.scrapes.clone();
-        let export = script.export(run, settings, &scrapes)?;
+        let export = script.export(run, settings, &scrapes, managed.series_starts.clone())?;
         Ok(Self {
             run,
             script,
@@ -307,10 +309,10 @@ impl Described {
         Metrics::new(self.metrics.clone(), settings.max_series)
     }
 
-    fn export(&self, run: &Run, settings: &Settings, scrapes: &Arc<Scrapes>) -> Result<Option<Export>, Failure> {
+    fn export(&self, run: &Run, settings: &Settings, scrapes: &Arc<Scrapes>, starts: SeriesStarts) -> Result<Option<Export>, Failure> {
         let Some(config) = run.otlp.clone() else { return Ok(None) };
         let traced = require_cgroup(run)?.and_then(|cgroup| container::container_of_cgroup(cgroup.id));
-        Export::start(config, self.metrics(settings), scrapes.clone(), traced.as_ref(), run.warnings).map(Some)
+        Export::start(config, self.metrics(settings), scrapes, starts, traced.as_ref(), run.warnings).map(Some)
     }
 
     /// The state of a run before it begins.

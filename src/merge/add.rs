@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::hosts::{Machines, MissingHosts};
 use crate::builtins;
 use crate::diag::Span;
 use crate::output::FinalResults;
@@ -51,8 +52,7 @@ pub struct Sum {
     /// The runs in the sum, and their places.
     runs: BTreeMap<RunId, String>,
     hosts: BTreeSet<String>,
-    /// Other names of these hosts.
-    labels: BTreeSet<String>,
+    machines: Machines,
     /// Maps that sums in it lack, and the place of such a sum.
     not_merged: BTreeMap<String, String>,
     /// Keys start with the name of the host.
@@ -109,6 +109,7 @@ impl Sum {
             };
             return Err(MergeError::Document(what));
         }
+        self.machines.add(&runs);
         self.runs.extend(runs.into_iter().map(|run| (run, place.to_string())));
         self.hosts.extend(state.host.split(',').map(String::from));
         let lacks = std::mem::take(&mut state.not_merged);
@@ -183,14 +184,14 @@ impl Sum {
         Ok(())
     }
 
-    /// Adds a name by which the user knows the host of a document.
+    /// Adds a name by which the user knows the host of the last document.
     pub fn add_label(&mut self, label: String) {
-        self.labels.insert(label);
+        self.machines.add_name(label);
     }
 
-    /// Is this host in the sum, by its own name or another one?
-    pub fn has_host(&self, name: &str) -> bool {
-        self.hosts.iter().chain(&self.labels).any(|known| is_same_host(known, name))
+    /// Those of these hosts that are not in the sum, neither by their own name nor by another one.
+    pub fn missing(&self, hosts: &[String]) -> Vec<MissingHosts> {
+        self.machines.missing(hosts)
     }
 
     /// The hosts in the sum.
@@ -218,11 +219,11 @@ impl Sum {
     }
 
     /// The results in the form of one run, with the missing data.
-    pub fn last(&self, missing: &[String]) -> FinalResults {
+    pub fn last(&self, missing: &[MissingHosts]) -> FinalResults {
         let complete = self.maps.iter().filter(|total| total.refused.is_none());
         let (maps, emptied) = complete.filter_map(|total| Some((total.view(ShowOptions::default()).ok()?, total.map.emptied))).unzip();
         let mut not_attached = self.header.as_ref().map(|head| head.not_attached.clone()).unwrap_or_default();
-        not_attached.extend(missing.iter().map(|host| format!("any probe on {host}")));
+        not_attached.extend(missing.iter().map(|hosts| format!("any probe on {}", hosts.names.join(" or "))));
         FinalResults { maps, emptied, counts: self.counts(), not_attached }
     }
 
@@ -275,13 +276,6 @@ impl Sum {
         state.not_merged = self.not_merged.into_keys().collect();
         (Some(Box::new(state)), refused)
     }
-}
-
-/// Are two names equal, or is one the other without its domain?
-fn is_same_host(a: &str, b: &str) -> bool {
-    let (a, b) = (a.to_ascii_lowercase(), b.to_ascii_lowercase());
-    let begins = |long: &str, short: &str| long.strip_prefix(short).is_some_and(|domain| domain.is_empty() || domain.starts_with('.'));
-    begins(&a, &b) || begins(&b, &a)
 }
 
 /// The name of a probe with its host. In a sum of several hosts, or of earlier sums, each probe has one already.

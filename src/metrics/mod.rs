@@ -7,4 +7,4 @@ mod names;
 mod series;
 
 pub use names::{Metric, MetricNames, ScriptMap, Unit};
-pub use series::{Family, Kind, Metrics, Point, Series, scaled};
+pub use series::{Family, Kind, Metrics, Point, Series, sample_names, scaled};

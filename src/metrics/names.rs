@@ -81,10 +81,12 @@ impl MetricNames {
         let counts = maps.iter().filter(|map| map.counts_events).map(|map| map.name.clone()).collect();
         let mut names = Self { counts, ..Self::default() };
         let mut wrong = Vec::new();
+        let mut places = BTreeMap::new();
         for (source, text) in texts.enumerate() {
-            names.comments(text, u16::try_from(source).unwrap_or_default(), maps, &mut wrong);
+            names.comments(text, u16::try_from(source).unwrap_or_default(), maps, &mut places, &mut wrong);
             names.keys(&without_comments(text));
         }
+        wrong.extend(places.iter().filter_map(|(map, place)| names.wrong_unit(map, *place)));
         let internal = maps.iter().filter(|map| map.is_internal && !names.comments.contains_key(&map.name));
         names.hidden = internal.map(|map| map.name.clone()).collect();
         if wrong.is_empty() { Ok(names) } else { Err(Diagnostics(wrong)) }
@@ -103,16 +105,18 @@ impl MetricNames {
         // a letter alone, such as `@s`, can mean anything
         let is_clear = words.len() > 1 || words.iter().all(|word| word.len() > 1);
         let is_type = |word: &str| RESERVED.contains(&word);
-        let last_word = words.last().cloned();
-        let last = words.iter().rposition(|word| !is_type(word)).filter(|_| is_clear);
+        let ending = words.last().cloned();
+        // a rate, such as `@bytes_per_s`, is not in the unit of its last word
+        let is_rate = |last: usize| last.checked_sub(1).and_then(|before| words.get(before)).is_some_and(|word| word == "per");
+        let last = words.iter().rposition(|word| !is_type(word)).filter(|last| is_clear && !is_rate(*last));
         let by_name = last.and_then(|last| unit(words.get(last)?));
         if let (Some(last), Some(_)) = (last, by_name) {
             words.remove(last);
         }
         let unit = given.and_then(|given| self::unit(given.unit.as_deref()?)).or(by_name).filter(|_| !counts);
-        let only = words.last().or(last_word.as_ref()).cloned();
-        // words that promtool interprets as units and types
-        words.retain(|word| !(is_type(word) || word.len() > 1 && self::unit(word).is_some()));
+        let only = words.last().or(ending.as_ref()).cloned();
+        // words that promtool interprets as types, and as units
+        words.retain(|word| !is_type(word));
         words.iter_mut().filter(|word| is_foreign_unit(word)).for_each(|word| word.insert_str(0, "map"));
         if words.is_empty() && unit.is_none() {
             words.push(format!("map{}", only.unwrap_or_default()));
@@ -121,7 +125,7 @@ impl MetricNames {
             Some(name) => without_suffix(&snake(&name)).to_string(),
             None => ["rbt".to_string()].into_iter().chain(words).collect::<Vec<_>>().join("_"),
         };
-        if let Some(unit) = unit.filter(|unit| !name.ends_with(unit.base)) {
+        if let Some(unit) = unit.filter(|unit| last_word(&name) != unit.base) {
             name = format!("{name}_{}", unit.base);
         }
         Metric { name, help: given.and_then(|given| given.help.clone()), unit }
@@ -136,12 +140,31 @@ impl MetricNames {
             let named = given.get(i).or_else(|| found.get(i).filter(|_| found.len() == parts)).map(|name| snake(name));
             let name = named.filter(|name| label_problem(name).is_none());
             let name = name.unwrap_or_else(|| format!("key{}", i + 1));
-            all.push(if all.contains(&name) { format!("{name}_{}", i + 1) } else { name });
+            let mut different = name;
+            while all.contains(&different) {
+                different = format!("{different}_{}", i + 1);
+            }
+            all.push(different);
         }
         all
     }
 
-    fn comments(&mut self, text: &str, source: u16, maps: &[ScriptMap], wrong: &mut Vec<Diagnostic>) {
+    /// The error at this place if the given name of a map's metric ends in another unit than the values have.
+    fn wrong_unit(&self, map: &str, place: Span) -> Option<Diagnostic> {
+        let given = self.comments.get(map)?.name.as_deref().map(snake)?;
+        let name = without_suffix(&given);
+        let base = self.metric(map).unit?.base;
+        let word = last_word(name);
+        let is_other_unit = word != base && (unit(word).is_some() || is_foreign_unit(word) || BASE_UNITS.contains(&word));
+        let rest = name.strip_suffix(word).map(|rest| rest.trim_end_matches('_')).filter(|rest| !rest.is_empty()).unwrap_or("time");
+        is_other_unit.then(|| {
+            Diagnostic::error("bad-metric", place, format!("the name ends in `{word}`, but the values are exported in {base}"))
+                .help(format!("write name={rest}_{base}"))
+        })
+    }
+
+    /// Stores the properties that comments set, and the places of the names.
+    fn comments(&mut self, text: &str, source: u16, maps: &[ScriptMap], places: &mut BTreeMap<String, Span>, wrong: &mut Vec<Diagnostic>) {
         let comment = Regex::new(r"//[ \t]*metric:[ \t]*([^\s=]+)([^\n]*)");
         let (Ok(comment), Ok(word)) = (comment, Regex::new(r#"([^\s=]+)(?:=("[^"]*"|\S*))?"#)) else { return };
         let span = |start: usize, end: usize| Span { source, start: start as u32, end: end as u32, ..Span::default() };
@@ -169,8 +192,11 @@ impl MetricNames {
                 let part = |i: usize| found.get(i).map_or("", |m| m.as_str());
                 let place = found.get(0).map_or(0..0, |whole| rest.start() + whole.start()..rest.start() + whole.end());
                 let value = part(2).trim_matches('"');
-                if let Err((what, help)) = given.set(part(1), value, map.counts_events) {
-                    wrong.push(Diagnostic::error("bad-metric", span(place.start, place.end), what).help(help));
+                let place = span(place.start, place.end);
+                match given.set(part(1), value, map.counts_events) {
+                    Ok(()) if part(1) == "name" => drop(places.insert(map.name.clone(), place)),
+                    Ok(()) => {}
+                    Err((what, help)) => wrong.push(Diagnostic::error("bad-metric", place, what).help(help)),
                 }
             }
         }
@@ -257,7 +283,7 @@ fn without_suffix(name: &str) -> &str {
 const RESERVED: &[&str] = &["total", "count", "sum", "bucket", "created", "info", "gauge", "counter", "histogram", "summary", "untyped"];
 
 /// Abbreviations that promtool takes for units.
-const ABBREVIATIONS: &[&str] = &["s", "b", "sec", "kb", "mb", "gb", "tb", "pb", "m", "h", "d"];
+const ABBREVIATIONS: &[&str] = &["s", "ms", "us", "ns", "b", "sec", "kb", "mb", "gb", "tb", "pb", "m", "h", "d"];
 /// Units that promtool knows: its base units, and others.
 const BASE_UNITS: &[&str] = &["amperes", "bytes", "celsius", "grams", "joules", "kelvin", "meters", "metres", "seconds", "volts"];
 const OTHER_UNITS: &[&str] = &[
@@ -287,6 +313,11 @@ fn is_foreign_unit(word: &str) -> bool {
     let is_unit = |word: &str| BASE_UNITS.contains(&word) || OTHER_UNITS.contains(&word);
     let prefixed = PREFIXES.iter().filter_map(|prefix| word.strip_prefix(prefix)).any(is_unit);
     ABBREVIATIONS.contains(&word) || OTHER_UNITS.contains(&word) || prefixed
+}
+
+/// The last word of a metric's name.
+fn last_word(name: &str) -> &str {
+    name.rsplit('_').next().unwrap_or_default()
 }
 
 fn unit(word: &str) -> Option<Unit> {
@@ -366,6 +397,9 @@ mod tests {
         .unwrap();
         assert_eq!(names.labels("@x", 6), ["comm", "dev", "filename", "y", "uint64", "comm_6"]);
         assert_eq!(names.labels("@x", 2), ["key1", "key2"]);
+        let same = of("p { @x[$comm_3, comm, comm] = 1; @d[$key2, 1 + 1, $key2_2] = 1; }").unwrap();
+        assert_eq!(same.labels("@x", 3), ["comm_3", "comm", "comm_3_3"]);
+        assert_eq!(same.labels("@d", 3), ["key2", "key2_2", "key2_2_3"]);
         assert_eq!(names.labels("@d", 1), ["device"]);
         let d = names.metric("@d");
         assert_eq!(
@@ -385,6 +419,12 @@ mod tests {
             [name("@b"), name("@s"), name("@wait_s"), name("@side_b")],
             ["rbt_mapb", "rbt_maps", "rbt_wait_seconds", "rbt_side_mapb"]
         );
+        // a unit stays in the name if the values are not converted
+        assert_eq!(
+            [name("@us_late"), name("@ms_by_us"), name("@bytes_per_s"), name("@bytes_per_ms"), name("@secs_late"), name("@bytes_ns")],
+            ["rbt_mapus_late", "rbt_mapms_by_seconds", "rbt_bytes_per_maps", "rbt_bytes_per_mapms", "rbt_secs_late", "rbt_bytes_seconds"]
+        );
+        assert_eq!(names.metric("@bytes_per_ms").unit, None);
         // words that name types alone stay different
         assert_eq!([name("@"), name("@count"), name("@sum"), name("@total")], ["rbt_map", "rbt_mapcount", "rbt_mapsum", "rbt_maptotal"]);
         // a count has no unit, whatever the name of its map
@@ -412,6 +452,13 @@ mod tests {
         is("labels=a,A", "labels=a,A", "two labels have the name `A`");
         is("uint=ns", "uint=ns", "a metric has no property `uint`");
         is("name=", "name=", "a metric needs a name");
+        let exported = |word: &str, base: &str| format!("the name ends in `{word}`, but the values are exported in {base}");
+        is("name=req_milliseconds unit=ms", "name=req_milliseconds", &exported("milliseconds", "seconds"));
+        is("unit=ns name=disk_nanoseconds_total", "name=disk_nanoseconds_total", &exported("nanoseconds", "seconds"));
+        is("name=x_bytes unit=s", "name=x_bytes", &exported("bytes", "seconds"));
+        is("name=xMs unit=ms", "name=xMs", &exported("ms", "seconds"));
+        assert_eq!(of("// metric: @slow_ms name=a_ms").unwrap_err(), [("name=a_ms".to_string(), exported("ms", "seconds"))]);
+        assert!(of("// metric: @m name=a_ms\n// metric: @d name=a_seconds unit=ms").is_ok());
         assert_eq!(of("// metric: @c unit=ms\n").unwrap_err(), [("unit=ms".to_string(), "a count has no unit".to_string())]);
         assert!(of("// the metric: @m is good").is_ok() && of("// metric: reads per second").is_ok());
         let unknown = |text: &str, word: &str, what: &str| assert_eq!(of(text).unwrap_err(), [(word.to_string(), what.to_string())]);

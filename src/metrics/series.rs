@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::names::MetricNames;
+use super::names::{Metric, MetricNames};
 use crate::builtins;
 use crate::render::{self, LabelFormatter, Labels, key_parts};
 use crate::state::{AggregateState, Entry, Map, State};
@@ -95,8 +95,12 @@ impl Family {
         if self.name == SCRIPT_INFO {
             return;
         }
+        let mut renamed = format!("exported_{name}");
+        while self.labels.contains(&renamed) {
+            renamed.insert_str(0, "exported_");
+        }
         if let Some(known) = self.labels.iter_mut().find(|known| *known == name) {
-            *known = format!("exported_{name}");
+            *known = renamed;
         }
         self.labels.insert(0, name.into());
         self.series.iter_mut().for_each(|series| series.values.insert(0, value.into()));
@@ -109,6 +113,17 @@ impl Family {
     }
 }
 
+/// The names of a family and of all its samples, in both text formats.
+pub fn sample_names(name: &str, kind: Kind) -> impl Iterator<Item = String> {
+    let suffixes: &[&str] = match kind {
+        Kind::Counter => &["", "_total"],
+        Kind::Gauge => &[""],
+        Kind::Histogram => &["", "_bucket", "_count", "_sum"],
+        Kind::Summary => &["", "_count", "_sum"],
+    };
+    suffixes.iter().map(move |suffix| format!("{name}{suffix}"))
+}
+
 impl Metrics {
     /// Creates it without any shown series.
     pub fn new(names: MetricNames, max_series: u64) -> Self {
@@ -117,15 +132,19 @@ impl Metrics {
 
     /// The families of a state.
     pub fn families(&mut self, state: &State) -> Vec<Family> {
-        let mut taken: BTreeSet<String> = LOSSES.iter().map(|(name, ..)| *name).chain(OWN.iter().copied()).map(String::from).collect();
+        let own_names = LOSSES.iter().map(|(name, ..)| *name).chain(OWN.iter().copied());
+        let mut taken: BTreeSet<String> = own_names.flat_map(|name| sample_names(name, Kind::Counter)).collect();
         let mut families = Vec::new();
         let mut unshown = Vec::new();
         for map in &state.maps {
-            let Some((mut family, folded)) = self.family(map, &state.script.name) else { continue };
-            // two map names may be the same name in Prometheus
-            while !taken.insert(family.name.clone()) {
-                family.name.push_str("_map");
+            let Some(kind) = kind(map).filter(|_| !self.names.is_hidden(&map.name)) else { continue };
+            let mut metric = self.names.metric(&map.name);
+            // two map names may be the same name in Prometheus; those of maps without series count, too, so that names do not change
+            while sample_names(&metric.name, kind).any(|name| taken.contains(&name)) {
+                metric.name.push_str("_map");
             }
+            taken.extend(sample_names(&metric.name, kind));
+            let Some((family, folded)) = self.family(map, kind, metric, &state.script.name) else { continue };
             families.push(family);
             if folded > 0 {
                 unshown.push((map.name.clone(), folded));
@@ -136,9 +155,7 @@ impl Metrics {
     }
 
     /// The family of a map, and the number of series that are not shown individually.
-    fn family(&mut self, map: &Map, script: &str) -> Option<(Family, u64)> {
-        let kind = kind(map).filter(|_| !self.names.is_hidden(&map.name))?;
-        let metric = self.names.metric(&map.name);
+    fn family(&mut self, map: &Map, kind: Kind, metric: Metric, script: &str) -> Option<(Family, u64)> {
         let mut found: BTreeMap<Labels, Point> = merged(map)
             .into_iter()
             .filter_map(|(values, entry)| Some((values, point(map, kind, entry.value.as_ref(), entry.counted.as_ref())?)))
@@ -383,6 +400,7 @@ pub fn scaled(n: i128, power: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::ScriptMap;
     use crate::types::Type;
 
     fn map(value: Type, entries: Vec<Entry>) -> State {
@@ -424,6 +442,29 @@ mod tests {
         assert_eq!(shown(&mut metrics, &map(agg("max"), vec![entry(3), entry(5)])), [("x".into(), 5)]);
         let plain = |n| Entry { key: Value::Text("x".into()), value: Some(Value::Int(n)), counted: None };
         assert_eq!(shown(&mut metrics, &map(Type::I64, vec![plain(3), plain(5)])), [("x".into(), 8)]);
+    }
+
+    /// A family has no name that a sample of another one has, whether or not that one has samples yet.
+    #[test]
+    fn names_of_samples_differ() {
+        let text = "// metric: @a name=a\n// metric: @b name=a_count_count";
+        let maps = ["@a", "@b"].map(|name| ScriptMap { name: name.into(), counts_events: false, is_internal: false });
+        let names = MetricNames::of([text].into_iter(), &maps).unwrap();
+        let counted = AggregateState { count: Some(1), sum: Some(2), ..AggregateState::default() };
+        for entries in [Vec::new(), vec![Entry { key: Value::None, value: None, counted: Some(counted) }]] {
+            let gauge = vec![Entry { key: Value::None, value: Some(Value::Int(7)), counted: None }];
+            let maps = vec![Map::new("@a", None, agg("avg"), entries), Map::new("@b", None, Type::I64, gauge)];
+            let families = Metrics::new(names.clone(), 10).families(&State { maps, ..State::default() });
+            assert!(families.iter().any(|family| family.name == "a_count_map"));
+            assert!(families.iter().all(|family| family.name != "a_count"));
+        }
+    }
+
+    #[test]
+    fn labels_of_other_scripts_are_kept() {
+        let mut family = Family::from_values("x", Kind::Gauge, "", &["script", "exported_script"], []);
+        family.put_label("script", "a.bt");
+        assert_eq!(family.labels, ["script", "exported_exported_script", "exported_script"]);
     }
 
     #[test]

@@ -46,10 +46,11 @@ pub struct Heading {
 }
 
 /// The times of data points, in nanoseconds since 1970.
-#[derive(Clone, Copy)]
-pub struct Times {
+pub struct Times<'a> {
     /// When counting began.
     pub start: u64,
+    /// When it began for these series, if they began later or earlier.
+    pub series: &'a BTreeMap<Key, u64>,
     /// The current time.
     pub now: u64,
 }
@@ -97,7 +98,7 @@ impl Heading {
     }
 
     /// Requests for all series; if `known` is given, for the differences since then.
-    pub fn metrics(&self, families: &[Family], times: Times, known: Option<&BTreeMap<Key, Point>>) -> Vec<Request> {
+    pub fn metrics(&self, families: &[Family], times: &Times, known: Option<&BTreeMap<Key, Point>>) -> Vec<Request> {
         let mut requests = Vec::new();
         let mut items = Message::default();
         let (mut size, mut sent) = (0, Vec::new());
@@ -200,14 +201,16 @@ fn metric(family: &Family, mut data: Message, delta: bool) -> Vec<u8> {
 }
 
 /// `NumberDataPoint` or `HistogramDataPoint`
-fn data_point(family: &Family, series: &Series, point: &Point, times: Times) -> Vec<u8> {
+fn data_point(family: &Family, series: &Series, point: &Point, times: &Times) -> Vec<u8> {
     let mut to = Message::default();
     let labels = |field: u32, to: &mut Message| {
         for (name, value) in family.labels_of(series) {
             attribute(to, field, name, |to| to.bytes(1, value.as_bytes()));
         }
     };
-    to.fixed(2, times.start).fixed(3, times.now);
+    let start = times.series.get(&key(family, series)).copied().unwrap_or(times.start);
+    // the clock may have been set back
+    to.fixed(2, start).fixed(3, times.now.max(start));
     match family.kind {
         Kind::Counter | Kind::Gauge => {
             labels(7, &mut to);

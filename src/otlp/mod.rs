@@ -38,6 +38,7 @@ pub use config::Config;
 use config::{Endpoint, Queue};
 use mailbox::Mailbox;
 use messages::Heading;
+pub use send::SeriesStarts;
 use send::{MetricSender, RecordCounts, RecordSender};
 use traces::Traces;
 
@@ -132,11 +133,19 @@ impl Records {
 }
 
 impl Export {
-    /// Starts to export the output and the counts of the run, which traces only this container, if any.
+    /// Starts to export the output and the counts of the run, which traces only this container, if any. Runs of a script that
+    /// continue its series share `starts`.
     ///
     /// # Errors
     /// Those of the system; a certificate cannot be used.
-    pub fn start(config: Config, metrics: Metrics, scrapes: Arc<Scrapes>, traced: Option<&Container>, warn: bool) -> Result<Self, Failure> {
+    pub fn start(
+        config: Config,
+        metrics: Metrics,
+        scrapes: &Arc<Scrapes>,
+        starts: SeriesStarts,
+        traced: Option<&Container>,
+        warn: bool,
+    ) -> Result<Self, Failure> {
         let heading = Arc::new(heading(&config, scrapes.blank(), traced));
         let records = |signal, to: Option<Endpoint>, queue| to.map(|to| Records::start(signal, to, queue, &heading, warn)).transpose();
         let logs = records(&LOGS, config.logs, config.log_queue)?;
@@ -147,7 +156,8 @@ impl Export {
             let client = Client::new(to)?;
             let mailbox = Arc::new(Mailbox::default());
             let (heading, interval, delta, queue) = (heading.clone(), config.interval, config.delta, mailbox.clone());
-            let sender = MetricSender { client, heading, mailbox: queue, counts, scrapes, metrics, interval, delta, warn };
+            let reader = scrapes.reader(false);
+            let sender = MetricSender { client, heading, mailbox: queue, counts, reader, starts, metrics, interval, delta, warn };
             spawn("rbt-otlp-metrics", mailbox, move || sender.run())
         });
         Ok(Self { logs, traces, metrics: metrics.transpose()?, metrics_timeout, warn })

@@ -1,8 +1,8 @@
 //! The threads that send, one for each signal.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Signal;
@@ -11,7 +11,7 @@ use super::mailbox::Mailbox;
 use super::messages::{Heading, Key, Times, partial_success, sums};
 use crate::diag;
 use crate::metrics::{Family, Kind, Metrics, Point, Series};
-use crate::runtime::Scrapes;
+use crate::runtime::{Reader, Scrapes};
 use crate::streams::to_stderr;
 
 /// The first wait after a failure, and the longest.
@@ -246,7 +246,9 @@ pub struct MetricSender {
     pub mailbox: Arc<Mailbox>,
     /// The numbers of records of other signals, which are metrics.
     pub counts: Vec<(&'static Signal, Arc<RecordCounts>)>,
-    pub scrapes: Arc<Scrapes>,
+    pub reader: Reader,
+    /// When the series of sums began, also those of an earlier run that this one continues.
+    pub starts: SeriesStarts,
     pub metrics: Metrics,
     pub interval: Duration,
     /// Sums are the differences since the last acknowledged request.
@@ -257,16 +259,18 @@ pub struct MetricSender {
 impl MetricSender {
     /// Returns true if the collector has the final state of the run.
     pub fn run(self) -> bool {
-        let Self { client, heading, mailbox, counts, scrapes, mut metrics, interval, delta, warn } = self;
+        let Self { client, heading, mailbox, counts, reader, starts, mut metrics, interval, delta, warn } = self;
         let mut line = Line::new(client, "metrics", "data point", warn);
+        let scrapes = reader.scrapes();
         let mut known: Option<BTreeMap<Key, Point>> = None;
+        let mut begun: Option<Starts> = None;
         let mut since = scrapes.blank().start_ns;
         let mut wait = interval;
         loop {
             mailbox.pause(wait);
             let ends = mailbox.remaining().is_some();
             // a run that failed has no state
-            let state = if ends { scrapes.last() } else { scrapes.request_state() };
+            let state = if ends { scrapes.last() } else { reader.request_state() };
             let Some(state) = state else {
                 if ends {
                     return true;
@@ -278,11 +282,18 @@ impl MetricSender {
                 known.get_or_insert_with(|| scrapes.inherited().map(|earlier| sums(&metrics.families(earlier))).unwrap_or_default());
             let mut families = metrics.families(&state);
             families.extend(counts.iter().map(|(signal, counts)| own_family(signal, counts)));
+            let present = sums(&families);
+            let now = now();
+            if !delta {
+                let begun = begun.get_or_insert_with(|| Starts::new(scrapes, known, &starts));
+                begun.update(&present, now);
+                starts.set(begun.series.clone());
+            }
+            let no_series = BTreeMap::new();
             let start = if delta { since } else { scrapes.start_ns() };
-            // the clock may have been set back
-            let times = Times { start, now: now().max(start) };
+            let times = Times { start, series: begun.as_ref().map_or(&no_series, |begun| &begun.series), now };
             let (mut again, mut refused) = (None, false);
-            for request in heading.metrics(&families, times, delta.then_some(&*known)) {
+            for request in heading.metrics(&families, &times, delta.then_some(&*known)) {
                 match line.send(&request.body, &mailbox) {
                     Outcome::Done(_) => known.extend(request.sent),
                     // The differences are a part of the next ones.
@@ -294,18 +305,61 @@ impl MetricSender {
                 }
             }
             // a series that has ended starts at 0 if it returns
-            let present = sums(&families);
             known.retain(|key, _| present.contains_key(key));
             match again {
                 Some(after) => wait = after,
                 None if ends => return true,
                 None if refused => wait = interval,
-                None => (since, wait) = (times.now, interval),
+                None => {
+                    reader.confirm();
+                    // the clock may have been set back
+                    (since, wait) = (since.max(now), interval);
+                }
             }
             if mailbox.is_over() {
                 return false;
             }
         }
+    }
+}
+
+/// When the series of a script began, which its runs hand over.
+#[derive(Clone, Debug, Default)]
+pub struct SeriesStarts(Arc<Mutex<BTreeMap<Key, u64>>>);
+
+impl SeriesStarts {
+    fn get(&self) -> BTreeMap<Key, u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, to: BTreeMap<Key, u64>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = to;
+    }
+}
+
+/// When each series of a sum began, in nanoseconds since 1970. A series that returns with less than before began anew, which the
+/// receiver sees by its start.
+struct Starts {
+    series: BTreeMap<Key, u64>,
+    /// The start of a new series: when the run began, or the last export.
+    of_new: u64,
+}
+
+impl Starts {
+    /// Those of the series that this run continues.
+    fn new(scrapes: &Scrapes, continued: &BTreeMap<Key, Point>, earlier: &SeriesStarts) -> Self {
+        let known = earlier.get();
+        let start = |key: &Key| known.get(key).copied().unwrap_or(scrapes.start_ns());
+        Self { series: continued.keys().map(|key| (key.clone(), start(key))).collect(), of_new: scrapes.blank().start_ns }
+    }
+
+    /// These series are present now.
+    fn update(&mut self, present: &BTreeMap<Key, Point>, now: u64) {
+        self.series.retain(|key, _| present.contains_key(key));
+        for key in present.keys().filter(|key| !self.series.contains_key(*key)).collect::<Vec<_>>() {
+            self.series.insert(key.clone(), self.of_new);
+        }
+        self.of_new = self.of_new.max(now);
     }
 }
 
@@ -329,7 +383,26 @@ fn own_family(signal: &Signal, counts: &RecordCounts) -> Family {
 
 #[cfg(test)]
 mod tests {
-    use super::Repeated;
+    use std::collections::BTreeMap;
+
+    use super::{Key, Point, Repeated, Starts};
+
+    #[test]
+    fn a_series_that_returns_has_a_new_start() {
+        let present = |names: &[&str]| names.iter().map(|name| ((name.to_string(), Vec::new(), false), Point::default())).collect();
+        let starts = |starts: &Starts| starts.series.iter().map(|((name, ..), start): (&Key, &u64)| (name.clone(), *start)).collect();
+        let of = |all: &[(&str, u64)]| all.iter().map(|(name, start)| (name.to_string(), *start)).collect::<BTreeMap<String, u64>>();
+        let mut series = Starts { series: BTreeMap::from([(("kept".into(), Vec::new(), false), 3)]), of_new: 10 };
+        let mut at = |names: &[&str], now| -> BTreeMap<String, u64> {
+            series.update(&present(names), now);
+            starts(&series)
+        };
+        assert_eq!(at(&["a", "kept"], 20), of(&[("a", 10), ("kept", 3)]));
+        assert_eq!(at(&["b", "kept"], 30), of(&[("b", 20), ("kept", 3)]));
+        // the clock is set back
+        assert_eq!(at(&["b", "a"], 25), of(&[("b", 20), ("a", 30)]));
+        assert_eq!(at(&["c"], 40), of(&[("c", 30)]));
+    }
 
     #[test]
     fn repeated_problems_are_reported_at_growing_intervals() {

@@ -102,7 +102,7 @@ pub use attach::AttachFailed;
 pub use meter::{Costs, ProbeCost};
 pub use privileges::{NotPermitted, missing as missing_privileges};
 pub use remote::{Parts, Remote};
-pub use scrape::Scrapes;
+pub use scrape::{Reader, Scrapes};
 pub use signals::{ProcessSignals, keep_user_signals};
 pub use throttle::{Remedy, budget};
 pub use unwind::Prefetch;

@@ -3,11 +3,12 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::context::RunContext;
 use super::load::MapFd;
+use super::totals::{Reading, Totals};
 use super::{cost, meter, poll};
 use crate::state::{RunTime, State};
 
@@ -17,9 +18,13 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long run times are measured after a request.
 const MEASURE_AFTER_REQUEST: Duration = Duration::from_secs(300);
 
+/// A reader that may stop to read is forgotten after this time.
+const MAX_SILENCE: Duration = Duration::from_secs(300);
+
 /// Requests to a run, one at a time.
 #[derive(Debug)]
 pub struct Scrapes {
+    readers: Mutex<Vec<ReaderState>>,
     wake: OwnedFd,
     requested: AtomicBool,
     /// The run is over, with or without a last state.
@@ -28,12 +33,69 @@ pub struct Scrapes {
     initial_state: State,
     /// The contents of an earlier run that this one continues.
     inherited: OnceLock<State>,
-    answer: Mutex<Option<Box<State>>>,
+    /// With the number of the reading, unless it is the last state.
+    answer: Mutex<Option<(Box<State>, Option<Reading>)>>,
     answered: Condvar,
     /// Held by a requester until the answer is there.
     request_lock: Mutex<()>,
     /// The state of the run at its end.
     last: Mutex<Option<Box<State>>>,
+}
+
+/// An exporter, which reads the state of a run again and again.
+#[derive(Debug)]
+pub struct Reader {
+    scrapes: Arc<Scrapes>,
+    /// Its place in [`Scrapes::readers`].
+    index: usize,
+}
+
+#[derive(Debug)]
+struct ReaderState {
+    /// It may stop to read without notice.
+    may_leave: bool,
+    /// When it last requested a state; none before the first request.
+    requested_at: Option<Instant>,
+    /// The last reading that it got.
+    read: Reading,
+    /// The last reading that its receiver has.
+    confirmed: Reading,
+}
+
+impl ReaderState {
+    fn is_active(&self) -> bool {
+        !self.may_leave || self.requested_at.is_some_and(|at| at.elapsed() < MAX_SILENCE)
+    }
+}
+
+impl Reader {
+    /// Requests the state, and waits for it; none if the run does not answer in time.
+    pub fn request_state(&self) -> Option<Box<State>> {
+        self.update(|reader| reader.requested_at = Some(Instant::now()));
+        let (state, reading) = self.scrapes.request_state()?;
+        if let Some(reading) = reading {
+            self.update(|reader| reader.read = reading);
+        }
+        Some(state)
+    }
+
+    /// Tells the run that the receiver has the state that was requested last. Until all readers have done so, a series
+    /// in it does not end.
+    pub fn confirm(&self) {
+        self.update(|reader| reader.confirmed = reader.read);
+    }
+
+    /// The run.
+    pub fn scrapes(&self) -> &Scrapes {
+        &self.scrapes
+    }
+
+    fn update(&self, change: impl FnOnce(&mut ReaderState)) {
+        let mut readers = self.scrapes.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reader) = readers.get_mut(self.index) {
+            change(reader);
+        }
+    }
 }
 
 impl Scrapes {
@@ -45,6 +107,7 @@ impl Scrapes {
         let (wake, asked) = (poll::eventfd()?, AtomicBool::new(false));
         let over = AtomicBool::new(false);
         Ok(Self {
+            readers: Mutex::default(),
             wake,
             requested: asked,
             finished: over,
@@ -57,12 +120,24 @@ impl Scrapes {
         })
     }
 
-    /// Requests the state, and waits for it; none if the run does not answer in time.
-    pub fn request_state(&self) -> Option<Box<State>> {
+    /// Adds a reader. One that may leave counts from its first request, and until it has requested nothing for some minutes.
+    pub fn reader(self: &Arc<Self>, may_leave: bool) -> Reader {
+        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        readers.push(ReaderState { may_leave, requested_at: None, read: 0, confirmed: 0 });
+        Reader { scrapes: self.clone(), index: readers.len() - 1 }
+    }
+
+    /// The last reading whose data, or later data, all receivers have.
+    fn confirmed(&self) -> Reading {
+        let readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        readers.iter().filter(|reader| reader.is_active()).map(|reader| reader.confirmed).min().unwrap_or(0)
+    }
+
+    fn request_state(&self) -> Option<(Box<State>, Option<Reading>)> {
         let _turn = self.request_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let last = self.last();
         if last.is_some() || self.finished.load(Ordering::SeqCst) {
-            return last;
+            return last.map(|state| (state, None));
         }
         let mut answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
         *answer = None;
@@ -102,9 +177,11 @@ impl Scrapes {
 
     /// Answers all later requests with the final state.
     pub(super) fn finish(&self, context: &mut RunContext) -> anyhow::Result<()> {
-        let state = Box::new(context.state_now(&self.initial_state)?);
+        // the run that continues this one does not know which series have just ended, so none ends now
+        let (state, _) = context.state_now(&self.initial_state, 0)?;
+        let state = Box::new(state);
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(state.clone());
-        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
+        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some((state, None));
         self.answered.notify_all();
         Ok(())
     }
@@ -125,17 +202,21 @@ impl Scrapes {
             context.run_time_stats = Some((statistics, Instant::now()));
         }
         poll::clear(&self.wake);
-        let state = context.state_now(&self.initial_state)?;
-        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(state));
+        let (state, reading) = context.state_now(&self.initial_state, self.confirmed())?;
+        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some((Box::new(state), Some(reading)));
         self.answered.notify_all();
         Ok(())
     }
 }
 
 impl RunContext<'_> {
-    /// The state of an unfinished run, with everything that was counted since the series began.
-    fn state_now(&mut self, blank: &State) -> anyhow::Result<State> {
+    /// The state of an unfinished run, with everything that was counted since the series began, and the number of this
+    /// reading. All receivers have the data of the reading `confirmed`.
+    fn state_now(&mut self, blank: &State, confirmed: Reading) -> anyhow::Result<(State, Reading)> {
         let mut maps = Vec::new();
+        if let Some(totals) = &mut self.totals {
+            totals.begin_reading(confirmed);
+        }
         for map in 0..self.manifest.maps.len() {
             let (_, fd) = self.map_at(map)?;
             let mut now = self.saved_at(map, fd)?;
@@ -144,7 +225,8 @@ impl RunContext<'_> {
             }
             maps.push(now);
         }
-        Ok(State { maps, probes: self.counts(), run_times: self.run_times(), ..blank.clone() })
+        let reading = self.totals.as_mut().map(Totals::end_reading).unwrap_or_default();
+        Ok((State { maps, probes: self.counts(), run_times: self.run_times(), ..blank.clone() }, reading))
     }
 
     /// How long the programs have run while run times were measured.

@@ -3,7 +3,8 @@
 //!
 //! Totals grow by what the contents of a map have grown since they were last read. Each map has `max_series` places for keys
 //! that are exported individually; what is counted under all others is one sum, which never goes back either. A key that
-//! is gone keeps its place and its total until another key needs the place.
+//! is gone keeps its place and its total until another key needs the place, and all exporters have that total. It gets a
+//! place again once all exporters have seen that its series ended, because the new series would else seem to continue the old one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -24,12 +25,21 @@ pub(super) struct Totals {
     began: Instant,
     formatter: LabelFormatter,
     maps: BTreeMap<usize, Sums>,
+    /// The current reading by an exporter, or the next one.
+    reading: Reading,
+    /// The last reading whose data all exporters have, or later data.
+    confirmed: Reading,
 }
+
+/// The number of a reading of all maps by an exporter, from 1.
+pub(super) type Reading = u64;
 
 #[derive(Default)]
 struct Sums {
     /// The keys with a place, by their labels: keys with equal labels are one series.
     entries: BTreeMap<Labels, Kept>,
+    /// The keys whose series ended, and the first reading without them.
+    ended: BTreeMap<Labels, Reading>,
     /// The sum for all other keys.
     other: Option<AggregateState>,
     /// The contents of the map when they were last read, unless it was cleared since.
@@ -44,14 +54,25 @@ struct Kept {
     present_at: Duration,
     /// The script has deleted it.
     is_deleted: bool,
-    /// Its total was exported.
-    is_exported: bool,
+    /// The first reading with its total.
+    changed_in: Reading,
 }
 
 impl Totals {
     pub fn new(max_series: u64) -> Self {
         let max_keys = usize::try_from(max_series).unwrap_or(usize::MAX);
-        Self { max_keys, began: Instant::now(), formatter: LabelFormatter::default(), maps: BTreeMap::new() }
+        Self { max_keys, began: Instant::now(), formatter: LabelFormatter::default(), maps: BTreeMap::new(), reading: 1, confirmed: 0 }
+    }
+
+    /// Begins a reading of all maps. All exporters have the data of the reading `confirmed`.
+    pub fn begin_reading(&mut self, confirmed: Reading) {
+        self.confirmed = confirmed;
+    }
+
+    /// Ends the reading, and returns its number.
+    pub fn end_reading(&mut self) -> Reading {
+        self.reading += 1;
+        self.reading - 1
     }
 
     /// Adds the contents of a map that is about to be cleared.
@@ -62,15 +83,18 @@ impl Totals {
         }
     }
 
-    /// Adds the totals of an earlier run.
+    /// Adds the totals of an earlier run. The series of keys that find no place end.
     pub fn add_earlier(&mut self, map: usize, earlier: Map) {
         let Map { key, value, entries, other, .. } = earlier;
         let Some(agg) = additive(&value) else { return };
         let (now, sums) = (self.began.elapsed(), self.maps.entry(map).or_default());
         for entry in entries {
             let labels = self.formatter.labels(key.is_some(), &entry.key);
-            let has_place = sums.entries.contains_key(&labels) || sums.entries.len() < self.max_keys;
-            sums.add(agg, labels, entry, has_place.then_some(now));
+            if sums.entries.contains_key(&labels) || sums.entries.len() < self.max_keys {
+                sums.add(agg, labels, entry, Some((now, self.reading)));
+            } else {
+                sums.ended.insert(labels, self.reading);
+            }
         }
         sums.other = added(agg, sums.other.take(), other.map(|other| other.counted));
     }
@@ -104,7 +128,8 @@ impl Totals {
         if !builtins::never_falls(agg) {
             sums.entries.retain(|_, kept| !kept.is_deleted);
         }
-        let mut gone = if is_exported { sums.gone(now) } else { VecDeque::new() };
+        sums.ended.retain(|_, reading| *reading > self.confirmed);
+        let mut gone = if is_exported { sums.gone(now, self.confirmed) } else { VecDeque::new() };
         let (mut keys, mut last) = (0, BTreeMap::new());
         for (labels, entry) in present {
             let Some(counted) = entry.counted.clone() else { continue };
@@ -112,39 +137,39 @@ impl Totals {
                 Some(before) if !(builtins::never_falls(agg) && has_fallen(agg, &counted, before)) => counted.minus(before),
                 _ => counted.clone(),
             };
-            let has_place = sums.entries.contains_key(&labels) || sums.entries.len() < self.max_keys || sums.remove_first(&mut gone);
+            let has_place = sums.entries.contains_key(&labels)
+                || !sums.ended.contains_key(&labels) && (sums.entries.len() < self.max_keys || sums.remove_first(&mut gone, self.reading));
             keys += u64::from(!has_place);
-            sums.add(agg, labels.clone(), Entry { counted: Some(grown), ..entry }, has_place.then_some(now));
+            sums.add(agg, labels.clone(), Entry { counted: Some(grown), ..entry }, has_place.then_some((now, self.reading)));
             last.insert(labels, counted);
         }
         sums.last = last;
-        sums.entries.values_mut().for_each(|kept| kept.is_exported |= is_exported);
         *entries = sums.entries.values().map(|kept| kept.entry.clone()).collect();
         *other = sums.other.clone().map(|counted| OtherKeys { counted, keys });
     }
 }
 
 impl Sums {
-    /// Adds to a key with a place, or to the sum of all others.
-    fn add(&mut self, agg: &Agg, labels: Labels, grown: Entry, place: Option<Duration>) {
-        let Some(present_at) = place else {
+    /// Adds to a key with a place, at this time and for this reading, or to the sum of all others.
+    fn add(&mut self, agg: &Agg, labels: Labels, grown: Entry, place: Option<(Duration, Reading)>) {
+        let Some((present_at, changed_in)) = place else {
             self.other = added(agg, self.other.take(), grown.counted);
             return;
         };
         match self.entries.get_mut(&labels) {
             Some(kept) => {
                 kept.entry.counted = added(agg, kept.entry.counted.take(), grown.counted);
-                kept.is_exported = false;
+                kept.changed_in = changed_in;
             }
             None => {
-                self.entries.insert(labels, Kept { entry: grown, present_at, is_deleted: false, is_exported: false });
+                self.entries.insert(labels, Kept { entry: grown, present_at, is_deleted: false, changed_in });
             }
         }
     }
 
     /// The keys whose places others may take, those that were present the longest time ago first.
-    fn gone(&self, now: Duration) -> VecDeque<Labels> {
-        let is_gone = |kept: &Kept| kept.is_exported && (kept.is_deleted || now.saturating_sub(kept.present_at) > MAX_ABSENCE);
+    fn gone(&self, now: Duration, confirmed: Reading) -> VecDeque<Labels> {
+        let is_gone = |kept: &Kept| kept.changed_in <= confirmed && (kept.is_deleted || now.saturating_sub(kept.present_at) > MAX_ABSENCE);
         let mut gone: Vec<(Duration, &Labels)> =
             self.entries.iter().filter(|(_, kept)| is_gone(kept)).map(|(labels, kept)| (kept.present_at, labels)).collect();
         gone.sort();
@@ -153,8 +178,11 @@ impl Sums {
 
     /// Ends the series of the first of these keys. Its total is not added to the sum of other keys: that would count it
     /// a second time in the increase over all series.
-    fn remove_first(&mut self, gone: &mut VecDeque<Labels>) -> bool {
-        gone.pop_front().is_some_and(|labels| self.entries.remove(&labels).is_some())
+    fn remove_first(&mut self, gone: &mut VecDeque<Labels>, reading: Reading) -> bool {
+        let Some(labels) = gone.pop_front() else { return false };
+        let is_removed = self.entries.remove(&labels).is_some();
+        self.ended.insert(labels, reading);
+        is_removed
     }
 }
 
@@ -203,9 +231,17 @@ mod tests {
     /// The count of each key, and that of all other keys with their number.
     type Shown = (BTreeMap<u64, u64>, Option<(u64, u64)>);
 
+    /// What the only exporter reads, which has the data of its previous reading.
     fn shown(totals: &mut Totals, now: Duration, contents: &BTreeMap<u64, u64>) -> Shown {
+        let confirmed = totals.reading - 1;
+        read(totals, now, contents, confirmed)
+    }
+
+    fn read(totals: &mut Totals, now: Duration, contents: &BTreeMap<u64, u64>, confirmed: Reading) -> Shown {
         let mut now_there = map(contents);
+        totals.begin_reading(confirmed);
         totals.update(now, 0, &mut now_there, true);
+        totals.end_reading();
         let entry = |entry: Entry| {
             let Value::Uint(key) = entry.key else { panic!("{:?}", entry.key) };
             (key, entry.counted.unwrap().count.unwrap())
@@ -253,6 +289,71 @@ mod tests {
             assert!(other.is_none() && contents.keys().all(|key| keys.get(key) == Some(&1)), "{step}: {keys:?} {other:?}");
         }
         assert_eq!((totals.maps[&0].entries.len(), totals.maps[&0].last.len()), (100, 20));
+    }
+
+    /// What a receiver adds up: a series that falls or returns began at 0.
+    #[derive(Default)]
+    struct Receiver {
+        last: BTreeMap<u64, u64>,
+        sum: u64,
+        other: u64,
+        has: Reading,
+    }
+
+    impl Receiver {
+        fn receive(&mut self, (found, other): Shown, reading: Reading) {
+            for (key, n) in &found {
+                let known = self.last.get(key).copied().unwrap_or(0);
+                self.sum += if *n < known { *n } else { n - known };
+            }
+            (self.last, self.has) = (found, reading);
+            self.other = other.map_or(self.other, |(n, _)| n);
+        }
+    }
+
+    /// Two exporters read at different times, and one of them often cannot deliver: both receivers get all that was counted.
+    #[test]
+    fn series_end_when_all_exporters_have_their_totals() {
+        for seed in 1u64..400 {
+            let mut numbers = Numbers(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let mut totals = Totals::new(1 + seed % 4);
+            let (mut contents, mut truth) = (BTreeMap::new(), 0);
+            let mut receivers = [Receiver::default(), Receiver::default()];
+            for step in 0..300 {
+                let now = SECOND * step * 10;
+                let who = match numbers.below(10) {
+                    0 => 0,
+                    1 => 1,
+                    2 => {
+                        // no reader can know what it does not see
+                        read(&mut totals, now, &contents, receivers[0].has.min(receivers[1].has));
+                        contents.remove(&numbers.below(8));
+                        read(&mut totals, now, &contents, receivers[0].has.min(receivers[1].has));
+                        continue;
+                    }
+                    _ => {
+                        let n = 1 + numbers.below(5);
+                        *contents.entry(numbers.below(8)).or_default() += n;
+                        truth += n;
+                        continue;
+                    }
+                };
+                let reading = totals.reading;
+                let found = read(&mut totals, now, &contents, receivers[0].has.min(receivers[1].has));
+                if who == 0 || numbers.below(3) > 0 {
+                    receivers[who].receive(found, reading);
+                    assert_eq!(receivers[who].sum + receivers[who].other, truth, "{seed}, step {step}, receiver {who}");
+                }
+            }
+        }
+    }
+
+    /// Fewer places than in the run before: series end, but nothing is counted twice.
+    #[test]
+    fn series_without_a_place_end_with_their_run() {
+        let mut totals = Totals::new(1);
+        totals.add_earlier(0, map(&[(1, 5), (2, 3)].into()));
+        assert_eq!(shown(&mut totals, SECOND, &[(2, 1)].into()), ([(1, 5)].into(), Some((1, 1))));
     }
 
     #[test]
@@ -360,6 +461,7 @@ mod tests {
                     4 => {
                         look(&mut totals, now, &contents, &truth);
                         let mut last = map(&contents);
+                        totals.begin_reading(0);
                         totals.update(now, 0, &mut last, true);
                         totals = Totals::new(max_series);
                         totals.add_earlier(0, last);

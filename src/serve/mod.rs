@@ -16,8 +16,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::failure::{Failure, reason};
 use crate::input;
-use crate::metrics::Metrics;
-use crate::runtime::Scrapes;
+use crate::metrics::{Family, Metrics};
+use crate::runtime::{Reader, Scrapes};
 use crate::streams::to_stderr;
 use crate::tls::{Acceptor, Identity, Stream};
 pub use http::Pages;
@@ -115,15 +115,27 @@ fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
 
 /// A run that is served.
 pub struct Run {
-    /// Creates its metrics.
-    pub metrics: Metrics,
-    /// Requests its state.
-    pub scrapes: Arc<Scrapes>,
+    metrics: Metrics,
+    reader: Reader,
+}
+
+impl Run {
+    /// Serves the metrics of this run.
+    pub fn new(metrics: Metrics, scrapes: &Arc<Scrapes>) -> Self {
+        Self { metrics, reader: scrapes.reader(true) }
+    }
+
+    /// The families of its current state. Whoever asks for them is taken to have received them; rbt cannot distinguish clients.
+    fn families(&mut self) -> Option<Vec<Family>> {
+        let state = self.reader.request_state()?;
+        self.reader.confirm();
+        Some(self.metrics.families(&state))
+    }
 }
 
 impl Pages for Run {
     fn metrics(&mut self, open: bool) -> Option<String> {
-        self.scrapes.request_state().map(|state| exposition::text(&self.metrics.families(&state), open))
+        self.families().map(|families| exposition::text(&families, open))
     }
 
     fn health(&mut self) -> (bool, String) {

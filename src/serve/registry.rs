@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Pages, Run, exposition};
 use crate::diag;
-use crate::metrics::{Family, Kind};
+use crate::metrics::{Family, Kind, sample_names};
 
 /// The label that distinguishes the scripts.
 const SCRIPT: &str = "script";
@@ -120,10 +120,8 @@ impl ScriptRegistry {
         let answers: Vec<Option<Vec<Family>>> = std::thread::scope(|scope| {
             let ask = |run: &Arc<Mutex<Run>>| {
                 let run = run.clone();
-                let thread = std::thread::Builder::new().spawn_scoped(scope, move || {
-                    let mut run = run.lock().unwrap_or_else(PoisonError::into_inner);
-                    run.scrapes.request_state().map(|state| run.metrics.families(&state))
-                });
+                let thread =
+                    std::thread::Builder::new().spawn_scoped(scope, move || run.lock().unwrap_or_else(PoisonError::into_inner).families());
                 // without a thread, it does not answer
                 thread.ok()
             };
@@ -180,10 +178,12 @@ struct FamilyList(Vec<Vec<Family>>);
 impl FamilyList {
     fn add(&mut self, script: &str, mut family: Family) {
         family.put_label(SCRIPT, script);
-        let same = |a: &Family, b: &Family| (a.kind, a.unit, a.power) == (b.kind, b.unit, b.power);
-        // each name has only one type
+        let same = |a: &Family, b: &Family| (&a.name, a.kind, a.unit, a.power) == (&b.name, b.kind, b.unit, b.power);
+        // each name has only one type, also those of samples
         let clash = |all: &[Vec<Family>], family: &Family| {
-            all.iter().filter_map(|of| of.first()).any(|first| first.name == family.name && !same(first, family))
+            let names: Vec<String> = sample_names(&family.name, family.kind).collect();
+            let is_taken = |first: &Family| sample_names(&first.name, first.kind).any(|name| names.contains(&name));
+            all.iter().filter_map(|of| of.first()).any(|first| !same(first, family) && is_taken(first))
         };
         while clash(&self.0, &family) {
             family.name.push_str("_map");

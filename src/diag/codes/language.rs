@@ -29,7 +29,7 @@ pub(super) const CODES: &[Code] = &[
         .example(r#"begin { if (comm) { exit(); } }"#, r#"begin { if (comm != "") { exit(); } }"#),
     error("bad-format", "the format of strftime() is not UTF-8")
         .example(r#"begin { print(strftime("\xff", nsecs)); }"#, r#"begin { print(strftime("%H:%M", nsecs)); }"#),
-    error("bad-metric", "a `// metric:` comment has an unknown property, an unknown unit or an invalid label").command(
+    error("bad-metric", "a `// metric:` comment has an unknown property or unit, an invalid label, or a name with another unit").command(
         r"printf '// metric: @ unit=minutes\nbegin { @ = sum(1); exit(); }' > a.bt; rbt --serve 0 a.bt",
         r"printf '// metric: @ unit=seconds\nbegin { @ = sum(1); exit(); }' > a.bt; rbt --serve 0 a.bt",
     ),
