@@ -87,6 +87,8 @@ struct ScriptCx<'a, 'c> {
     sampling: Vec<Sampling>,
     /// It asks which processes are followed.
     uses_followed: bool,
+    /// See [`probe::has_return_addresses`].
+    has_return_addresses: bool,
 }
 
 /// Bytes that record which probes were hit.
@@ -268,7 +270,8 @@ fn compile_within(
     let lines = sources.iter().map(Lines::new).collect();
     let hits = session::number_hits(&script.probes, env.settings.verbose);
     let sampling = gates::sampling(script, env);
-    let script_cx = ScriptCx { cx, script, sources, lines, env: *env, hits, sampling, uses_followed: probe::uses_followed(script) };
+    let (uses_followed, has_return_addresses) = (probe::uses_followed(script), probe::has_return_addresses(script, env));
+    let script_cx = ScriptCx { cx, script, sources, lines, env: *env, hits, sampling, uses_followed, has_return_addresses };
     let compiled_programs = script_cx.programs();
     let followers = script_cx.followers();
     script_cx.cx.identify_files();

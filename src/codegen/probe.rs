@@ -5,7 +5,7 @@ use super::{Body, CompiledProgram, Gen, ScriptCx, source_position};
 use crate::builtins;
 use crate::emit::shared::LoadConstants;
 use crate::emit::{Cmp, Helper, Operand, ProgramCx, Repr};
-use crate::probes::{Attach, ProbeSite, syscall};
+use crate::probes::{Attach, Env, ProbeSite, syscall};
 use crate::sema::hir;
 use crate::system::Feature;
 use crate::types::{Int, Space, Type};
@@ -69,20 +69,13 @@ impl ScriptCx<'_, '_> {
             probe: index as u32,
             space: space.unwrap_or_default(),
             at_entry: probe.sites.iter().all(|s| self.is_entry(&s.attach)),
-            at_kernel_entry: self.has_return_addresses() && probe.sites.iter().all(|s| is_kernel_entry(&s.attach)),
+            at_kernel_entry: self.has_return_addresses && probe.sites.iter().all(|s| is_kernel_entry(&s.attach)),
             test_run: matches!(first.attach, Attach::Begin | Attach::End | Attach::Signal),
             is_long: super::chunk::shares_code(&probe.body),
             // the reader of a pinned program's output does not read its records
             quiet: first.attach.pinned(),
             ..ProgramCx::default()
         }
-    }
-
-    /// Does a register have the return address at the entry of each function? A return probe puts another address there before
-    /// the entry's program runs (`arch_prepare_kretprobe` of arch/*/kernel/).
-    fn has_return_addresses(&self) -> bool {
-        let is_return = |site: &ProbeSite| matches!(site.attach, Attach::Kprobe { ret: true, .. });
-        self.env.sys.arch().return_address.is_some() && !self.script.probes.iter().flat_map(|p| &p.sites).any(is_return)
     }
 
     /// Does it trace only the process of `-c`? It does if it can be attached to a process, and neither the run nor the script
@@ -103,6 +96,13 @@ impl ScriptCx<'_, '_> {
 
 fn is_kernel_entry(attach: &Attach) -> bool {
     matches!(attach, Attach::Kprobe { function, offset: 0, ret: false, .. } if !function.is_empty())
+}
+
+/// Does a register have the return address at the entry of each function of the kernel? A return probe puts another address there
+/// before the entry's program runs (`arch_prepare_kretprobe` of arch/*/kernel/).
+pub(super) fn has_return_addresses(script: &hir::Script, env: &Env) -> bool {
+    let is_return = |site: &ProbeSite| matches!(site.attach, Attach::Kprobe { ret: true, .. });
+    env.sys.arch().return_address.is_some() && !script.probes.iter().flat_map(|p| &p.sites).any(is_return)
 }
 
 /// Does a probe of the script, or a function that it calls, ask whether the current process is followed?

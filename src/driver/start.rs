@@ -18,6 +18,7 @@ use crate::probes::Attach;
 use crate::runtime::child::Child;
 use crate::sema::hir;
 use crate::settings::Mechanism;
+use crate::state;
 use crate::streams::to_stderr;
 use crate::system::TargetInfo;
 
@@ -116,7 +117,7 @@ pub(super) fn digest(front: &Frontend, budget: Option<&Budget>) -> String {
             digest.update(source.text.as_bytes());
         }
     }
-    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    state::hex(&digest.finalize())
 }
 
 /// Names of maps that `end` clears without showing them: they are internal to the script.

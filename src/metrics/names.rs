@@ -194,7 +194,7 @@ impl MetricNames {
                 let value = part(2).trim_matches('"');
                 let place = span(place.start, place.end);
                 match given.set(part(1), value, map.counts_events) {
-                    Ok(()) if part(1) == "name" => drop(places.insert(map.name.clone(), place)),
+                    Ok(()) if part(1) == NAME => drop(places.insert(map.name.clone(), place)),
                     Ok(()) => {}
                     Err((what, help)) => wrong.push(Diagnostic::error("bad-metric", place, what).help(help)),
                 }
@@ -214,44 +214,76 @@ impl MetricNames {
     }
 }
 
+/// Sets a property, or returns the error and its remedy; the last argument: the map counts events.
+type Setter = fn(&mut MetricComment, &str, bool) -> Result<(), (String, String)>;
+
+/// The property whose place in the comment is kept.
+const NAME: &str = "name";
+
 /// The properties that a comment can set.
-const PROPERTIES: [&str; 4] = ["name", "help", "unit", "labels"];
+const PROPERTIES: &[(&str, Setter)] = &[
+    (NAME, MetricComment::set_name),
+    ("help", MetricComment::set_help),
+    ("unit", MetricComment::set_unit),
+    ("labels", MetricComment::set_labels),
+];
 
 /// Does the text after the first word set a property?
 fn is_about_metric(text: &str) -> bool {
-    text.split_whitespace().filter_map(|word| word.split_once('=')).any(|(property, _)| PROPERTIES.contains(&property))
+    let mut properties = text.split_whitespace().filter_map(|word| word.split_once('='));
+    properties.any(|(property, _)| PROPERTIES.iter().any(|(name, _)| *name == property))
 }
 
 impl MetricComment {
     /// Sets a property, or returns the error and its remedy.
     fn set(&mut self, property: &str, value: &str, counts: bool) -> Result<(), (String, String)> {
-        match property {
-            "name" if value.is_empty() => return Err(("a metric needs a name".into(), "write one such as name=disk_time".into())),
-            "name" => self.name = Some(value.into()),
-            "help" => self.help = Some(value.into()),
-            "unit" if counts => return Err(("a count has no unit".into(), "remove `unit`".into())),
-            "unit" if unit(value).is_none() => {
-                let known: Vec<&str> = UNITS.iter().flat_map(|unit| unit.words).copied().collect();
-                return Err((format!("rbt does not know the unit `{value}`"), format!("known units: {}", known.join(", "))));
-            }
-            "unit" => self.unit = Some(value.into()),
-            "labels" => {
-                let labels: Vec<String> = value.split(',').map(String::from).collect();
-                for (i, label) in labels.iter().enumerate() {
-                    if let Some(why) = label_problem(label) {
-                        return Err((format!("`{label}` cannot be a label: {why}"), "choose another name, such as `device`".into()));
-                    }
-                    if labels.iter().take(i).any(|before| snake(before) == snake(label)) {
-                        return Err((format!("two labels have the name `{label}`"), "choose different names".into()));
-                    }
-                }
-                self.labels = labels;
-            }
-            _ => {
+        match PROPERTIES.iter().find(|(name, _)| *name == property) {
+            Some((_, set)) => set(self, value, counts),
+            None => {
                 let what = format!("a metric has no property `{property}`");
-                return Err((what, "the properties are name, help, unit and labels; quote texts with blanks: help=\"…\"".into()));
+                let known: Vec<&str> = PROPERTIES.iter().map(|(name, _)| *name).collect();
+                Err((what, format!("the properties are {}; quote texts with blanks: help=\"…\"", known.join(", "))))
             }
         }
+    }
+
+    fn set_name(&mut self, value: &str, _counts: bool) -> Result<(), (String, String)> {
+        if value.is_empty() {
+            return Err(("a metric needs a name".into(), "write one such as name=disk_time".into()));
+        }
+        self.name = Some(value.into());
+        Ok(())
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "a row of the table")]
+    fn set_help(&mut self, value: &str, _counts: bool) -> Result<(), (String, String)> {
+        self.help = Some(value.into());
+        Ok(())
+    }
+
+    fn set_unit(&mut self, value: &str, counts: bool) -> Result<(), (String, String)> {
+        if counts {
+            return Err(("a count has no unit".into(), "remove `unit`".into()));
+        }
+        if unit(value).is_none() {
+            let known: Vec<&str> = UNITS.iter().flat_map(|unit| unit.words).copied().collect();
+            return Err((format!("rbt does not know the unit `{value}`"), format!("known units: {}", known.join(", "))));
+        }
+        self.unit = Some(value.into());
+        Ok(())
+    }
+
+    fn set_labels(&mut self, value: &str, _counts: bool) -> Result<(), (String, String)> {
+        let labels: Vec<String> = value.split(',').map(String::from).collect();
+        for (i, label) in labels.iter().enumerate() {
+            if let Some(why) = label_problem(label) {
+                return Err((format!("`{label}` cannot be a label: {why}"), "choose another name, such as `device`".into()));
+            }
+            if labels.iter().take(i).any(|before| snake(before) == snake(label)) {
+                return Err((format!("two labels have the name `{label}`"), "choose different names".into()));
+            }
+        }
+        self.labels = labels;
         Ok(())
     }
 }

@@ -165,9 +165,8 @@ impl Drop for Line {
     }
 }
 
-/// `2 spans`
 fn items(n: u64, item: &str) -> String {
-    format!("{n} {item}{}", if n == 1 { "" } else { "s" })
+    diag::plural(n, item, &format!("{item}s"))
 }
 
 /// A random wait of half to all of it, so that many machines do not retry at the same time.

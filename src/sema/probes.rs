@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::uses::NamesOfTypes;
-use super::{CheckContext, Tables, options, uses};
+use super::{CheckContext, Tables, options, types, uses};
 use crate::builtins::options::ScriptOption;
 use crate::builtins::{Accepts, Codegen};
 use crate::diag::{Diagnostic, Severity, Span};
@@ -541,10 +541,14 @@ fn with_contexts<'a>(
 ) -> Job<'a> {
     let needs = needs(probe, check_cx, tables);
     let sites = if needs.result { with_readable_results(sites, env, diags) } else { sites };
-    let names = NamesOfTypes::new(check_cx, probe);
     let meanings: Vec<Meanings> = match sites.as_slice() {
         [_] => vec![Meanings::default()],
-        all => all.iter().map(|site| Meanings::new(&names, site, env.sys)).collect(),
+        all => {
+            // a name of the language has one meaning, for which no binary's debug information is read
+            let is_own = |name: &str| (tables.row)(name).is_some() || types::own_type(name).is_some();
+            let names = NamesOfTypes::new(check_cx, probe, is_own);
+            all.iter().map(|site| Meanings::new(&names, site, env.sys)).collect()
+        }
     };
     let mut contexts: Vec<(usize, Context)> = Vec::new();
     let mut context_of = Vec::with_capacity(sites.len());

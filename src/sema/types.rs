@@ -372,6 +372,12 @@ const PLAIN: &[(&str, Type)] = &[
     ("buffer", Type::Buf(0)),
 ];
 
+/// A type of the language by name, which no binary and no kernel redefines.
+pub(super) fn own_type(name: &str) -> Option<Type> {
+    let plain = PLAIN.iter().find(|(n, _)| *n == name).map(|(_, ty)| ty.clone());
+    plain.or_else(|| crate::builtins::find_tag(name).map(|tag| Deferred::plain(tag.name, tag.size)))
+}
+
 /// The kind of a type, in a word.
 fn base_type(ty: &Type) -> String {
     let word = match ty {
@@ -568,9 +574,7 @@ impl BodyChecker<'_> {
     }
 
     fn find_type(&mut self, name: &str, span: Span) -> Result<Option<Type>, Reported> {
-        let plain = PLAIN.iter().find(|(n, _)| *n == name).map(|(_, ty)| ty.clone());
-        let opaque = || crate::builtins::find_tag(name).map(|tag| Deferred::plain(tag.name, tag.size));
-        match plain.or_else(opaque) {
+        match own_type(name) {
             None => self.named(TypeName::Plain, name, span),
             known => Ok(known),
         }

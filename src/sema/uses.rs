@@ -44,13 +44,14 @@ pub struct NamesOfTypes<'a> {
 }
 
 impl<'a> NamesOfTypes<'a> {
-    /// Those of a probe and of the script's definitions.
-    pub fn new(check_cx: &super::CheckContext<'a>, probe: &'a Probe) -> Self {
+    /// Those of a probe and of the script's definitions, without names that `is_own` of the language.
+    pub fn new(check_cx: &super::CheckContext<'a>, probe: &'a Probe, is_own: impl Fn(&str) -> bool) -> Self {
         let mut all = NamesOfTypes::default();
         in_probe(probe, &mut |node| all.add(node));
         for body in definitions(check_cx) {
             block(body, &mut |node| all.add(node));
         }
+        all.words.retain(|word| !is_own(word));
         all
     }
 

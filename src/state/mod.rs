@@ -100,7 +100,12 @@ pub fn is_intact(document: &[u8]) -> bool {
 }
 
 fn digest(text: &[u8]) -> String {
-    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(text))
+}
+
+/// A digest as text.
+pub fn hex(digest: &[u8]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A run on a machine.

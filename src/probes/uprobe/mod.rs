@@ -283,10 +283,10 @@ impl ProbeKind for Uprobe {
     }
 
     fn unreadable_result(&self, site: &ProbeSite, env: &Env) -> Option<NoLocation> {
-        let Attach::Uprobe { path, offset, function_offset, .. } = &site.attach else { return None };
+        let Attach::Uprobe { path, offset, function_offset, function, .. } = &site.attach else { return None };
         let binary = env.sys.binary(path).ok()?;
         let entry = offset.checked_sub(*function_offset)?;
-        env.sys.unreadable_result(path, binary.functions.iter().find(|f| f.offset == entry)?)
+        env.sys.unreadable_result(path, binary.functions_named(function).find(|f| f.offset == entry)?)
     }
 
     fn declarations(&self, site: &ProbeSite, env: &Env) -> Result<Vec<String>, Diagnostic> {
