@@ -182,6 +182,8 @@ pub struct FinalResults {
     pub counts: Vec<Counts>,
     /// Probes of the script that could not be attached.
     pub not_attached: Vec<String>,
+    /// The number of inputs that a sum lacks.
+    pub omitted: usize,
 }
 
 /// An event of a script's tests and benchmarks (`--test`, `--bench`), in order of time.

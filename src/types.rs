@@ -231,6 +231,25 @@ impl Type {
         }
     }
 
+    /// The type for values of both types, which may differ only in the lengths of strings and buffers: a script can take these from
+    /// its arguments. None: they differ otherwise. In a record, offsets are those of the first type.
+    pub fn widened(&self, other: &Type) -> Option<Type> {
+        match (self, other) {
+            (Type::Str(a), Type::Str(b)) => Some(Type::Str(*a.max(b))),
+            (Type::Buf(a), Type::Buf(b)) => Some(Type::Buf(*a.max(b))),
+            (Type::Array(a, n), Type::Array(b, m)) if n == m => Some(Type::Array(Box::new(a.widened(b)?), *n)),
+            (Type::Tuple(a), Type::Tuple(b)) if a.len() == b.len() => {
+                a.iter().zip(b).map(|(a, b)| a.widened(b)).collect::<Option<_>>().map(Type::Tuple)
+            }
+            (Type::Record(a), Type::Record(b)) if a.name == b.name && a.fields.len() == b.fields.len() => {
+                let field = |(a, b): (&Field, &Field)| Some(Field { ty: a.ty.widened(&b.ty)?, ..a.clone() }).filter(|_| a.name == b.name);
+                let fields = a.fields.iter().zip(&b.fields).map(field).collect::<Option<_>>()?;
+                Some(Type::Record(Arc::new(Record { name: a.name.clone(), size: a.size.max(b.size), fields })))
+            }
+            (a, b) => (format!("{a:#}") == format!("{b:#}")).then(|| a.clone()),
+        }
+    }
+
     /// Removes what no value has: the IDs of structs, and the sizes of structs behind pointers.
     pub fn forget_target(&mut self) {
         self.forget(false);

@@ -41,7 +41,7 @@ fn merge(args: &Merge) -> Result<u8, Failure> {
         );
     }
     let run = &*args.run;
-    let mut problems = Problems { messages: 0, color: run.color };
+    let mut problems = Problems::new(run.color);
     let mut sum = Sum::new(args.by_host);
     let stdin = [Path::new("-").to_owned()];
     let files = if args.files.is_empty() { &stdin[..] } else { &args.files };
@@ -61,7 +61,7 @@ fn merge(args: &Merge) -> Result<u8, Failure> {
     if !run.expected.is_empty() {
         budget.read(&mut front)?;
         budget.check(&sum.maps(), &front)?;
-        budget.set_results(sum.last(&missing));
+        budget.set_results(sum.last(&missing, problems.omitted));
     }
     let lost = run.strict && sum.counts().iter().any(|counts| !counts.complete());
     print(args, sum, &mut problems)?;
@@ -83,10 +83,11 @@ fn add(file: &Path, sum: &mut Sum, problems: &mut Problems) -> Result<(), Failur
         any = true;
         match found {
             _ if refused.is_some() => {}
-            Document::Problem(what) => problems.problem(&what),
+            Document::Problem(what) => problems.omit(&what),
             Document::State(state, place, label) => match sum.add(*state, &place) {
                 Ok(()) => label.into_iter().chain(names.clone()).for_each(|name| sum.add_label(name)),
-                Err(MergeError::Document(what)) => problems.problem(&what),
+                Err(MergeError::Document(what)) => problems.omit(&what),
+                Err(MergeError::Duplicate(what)) => problems.report(Failure::new(what)),
                 Err(MergeError::Script(what)) => refused = Some(what),
             },
         }
@@ -97,10 +98,10 @@ fn add(file: &Path, sum: &mut Sum, problems: &mut Problems) -> Result<(), Failur
         File::open(file).and_then(|from| read(&file.display().to_string(), from, &mut each))
     };
     if done.is_ok() && !any && file != Path::new("-") {
-        problems.problem(&format!("{}: the file is empty", file.display()));
+        problems.omit(&format!("{}: the file is empty", file.display()));
     }
     if let Err(e) = done {
-        problems.problem(&format!("cannot read {}: {}", file.display(), reason(&e)));
+        problems.omit(&format!("cannot read {}: {}", file.display(), reason(&e)));
     }
     match refused {
         Some(what) => Err(Failure::new(what).code("not-merged").help("only runs of the same script add up; merge others separately")),
@@ -114,7 +115,7 @@ pub(super) fn base(run: &Run) -> Result<Option<Arc<Base>>, Failure> {
     if text.starts_with('@') {
         return Ok(Some(Arc::new(Base::Map(text.clone()))));
     }
-    let mut problems = Problems { messages: 0, color: run.color };
+    let mut problems = Problems::new(run.color);
     let mut sum = Sum::new(false);
     add(Path::new(text), &mut sum, &mut problems)?;
     problems.finish();
@@ -182,11 +183,19 @@ fn print(args: &Merge, sum: Sum, problems: &mut Problems) -> Result<(), Failure>
 /// Data missing from the sum.
 struct Problems {
     messages: usize,
+    /// The number of inputs that the sum lacks.
+    omitted: usize,
     color: bool,
 }
 
 impl Problems {
-    fn problem(&mut self, what: &str) {
+    fn new(color: bool) -> Self {
+        Self { messages: 0, omitted: 0, color }
+    }
+
+    /// Reports an input that the sum lacks.
+    fn omit(&mut self, what: &str) {
+        self.omitted += 1;
         self.report(Failure::new(what));
     }
 

@@ -6,6 +6,7 @@ use super::eval::{Eval, NoValue, elements};
 use super::range::Range;
 use super::value::Val;
 use super::{Constant, Expectation, Expr, Kind, MapRef, Ty};
+use crate::diag::plural;
 use crate::output::FinalResults;
 use crate::render::{self, TextFormatter};
 use crate::syntax::ast::BinOp;
@@ -120,6 +121,9 @@ fn losses(root: &Expr, last: &FinalResults) -> Vec<String> {
     }
     if !last.not_attached.is_empty() {
         lost.push(format!("not attached: {}", last.not_attached.join(", ")));
+    }
+    if last.omitted > 0 {
+        lost.push(plural(last.omitted, "input is not merged", "inputs are not merged"));
     }
     lost
 }

@@ -103,7 +103,7 @@ fn maps() -> (Vec<Map>, FinalResults) {
     };
     let (maps, views): (Vec<Map>, Vec<MapView>) = rows.into_iter().map(view).unzip();
     let emptied = vec![0; views.len()];
-    (maps, FinalResults { maps: views, emptied, counts: vec![Counts::default()], not_attached: vec![] })
+    (maps, FinalResults { maps: views, emptied, counts: vec![Counts::default()], not_attached: vec![], omitted: 0 })
 }
 
 fn checked(text: &str) -> Result<Expectation, String> {
@@ -253,6 +253,7 @@ fn reports_lost_events() {
     assert!(unknown(|last| last.counts[0].refused = 1));
     assert!(unknown(|last| last.counts[0].unstored = 1));
     assert!(unknown(|last| last.not_attached.push("kprobe:x".into())));
+    assert!(unknown(|last| last.omitted = 1));
     // lost lines of output and ends of strings do not affect maps
     assert!(!unknown(|last| last.counts[0].dropped = 1));
     assert!(!unknown(|last| last.counts[0].cut = 1));

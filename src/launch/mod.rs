@@ -2,7 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
-use std::io::{self, Write};
+use std::io;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -20,7 +21,7 @@ use crate::output_files::{self, Destinations};
 use crate::probes::Env;
 use crate::render::{self, Base, RenderOptions, RunLabel};
 use crate::runtime::child::{self, Child};
-use crate::runtime::{self, Costs, Measure, OnEnd, Options, Prefetch, Remote, Scrapes, WatchView};
+use crate::runtime::{self, Costs, Measure, OnEnd, Options, Prefetch, Remote, Scrapes, Stream, WatchView};
 use crate::serve;
 use crate::settings::{MapLayout, Mode, Overhead, Settings};
 use crate::state::{self, State};
@@ -232,7 +233,8 @@ pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Chil
     let to_file = to.file.is_some();
     let mut renderer = to.open(&render)?;
     let file = renderer.take_file()?;
-    let mut out: Box<dyn Write> = match &launch.managed {
+    let out_fd = file.as_fd().try_clone_to_owned().ok();
+    let mut out: Box<Stream> = match &launch.managed {
         Some(managed) => Box::new(PrefixWriter::new(if shared == RunLabel::Prefix { &managed.name } else { "" }, file)),
         None => Box::new(file),
     };
@@ -261,6 +263,7 @@ pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Chil
         }),
         maps: Vec::new(),
         on_end,
+        out: out_fd,
         listener: launch.export.as_ref().and_then(Export::listener),
         scrapes: launch.scrapes.clone(),
         costs: launch.measure.clone().map(|(limit, to)| Measure { limit, report: Box::new(move |costs| *to.borrow_mut() = Some(costs)) }),
@@ -276,15 +279,15 @@ pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Chil
     session.set_child(child.take());
     loaded();
 
-    let mut err: Box<dyn Write> = match &launch.managed {
+    let mut err: Box<Stream> = match &launch.managed {
         Some(managed) => Box::new(PrefixWriter::new(&managed.name, io::stderr())),
         None => Box::new(io::stderr()),
     };
     let exit = match settings.mode {
-        Mode::Trace | Mode::List => session.run(&mut renderer, &mut out, &mut err),
+        Mode::Trace | Mode::List => session.run(&mut renderer, &mut *out, &mut *err),
         Mode::Test | Mode::Bench => {
             let mut listener = render::text(&RenderOptions { warnings: true, ..renderer.options().clone() });
-            session.try_out(&mut *listener, &mut renderer, &mut out, &mut err)
+            session.try_out(&mut *listener, &mut renderer, &mut *out, &mut *err)
         }
     };
     let exit = exit.map_err(RunError::Broke)?;

@@ -22,6 +22,8 @@ const HOST: u32 = 65;
 pub enum MergeError {
     /// It is omitted, but the others are added up.
     Document(String),
+    /// It is omitted, because the sum contains it already.
+    Duplicate(String),
     /// It belongs to another script, so there is no sum.
     Script(String),
 }
@@ -103,11 +105,13 @@ impl Sum {
         self.fits(&state, place)?;
         let runs = state.runs();
         if let Some((run, other)) = runs.iter().find_map(|run| Some((run, self.runs.get(run)?))) {
-            let what = match runs.len() {
-                1 => format!("{place}: this run on {} is in {other} already, and counts once", run.host),
-                _ => format!("{place}: it is a sum with the run on {} that is in {other} already, and cannot be added", run.host),
-            };
-            return Err(MergeError::Document(what));
+            return Err(match runs.len() {
+                1 => MergeError::Duplicate(format!("{place}: this run on {} is in {other} already, and counts once", run.host)),
+                _ => MergeError::Document(format!(
+                    "{place}: it is a sum with the run on {} that is in {other} already, and cannot be added",
+                    run.host
+                )),
+            });
         }
         self.machines.add(&runs);
         self.runs.extend(runs.into_iter().map(|run| (run, place.to_string())));
@@ -116,7 +120,12 @@ impl Sum {
         self.not_merged.extend(lacks.into_iter().map(|map| (map, place.to_string())));
         for map in std::mem::take(&mut state.maps) {
             match self.maps.iter_mut().find(|total| total.map.name == map.name) {
-                Some(total) => total.add(map, &state.host),
+                Some(total) => {
+                    if let Some((key, value)) = total.map.widened(&map) {
+                        (total.map.key, total.map.value) = (key, value);
+                    }
+                    total.add(map, &state.host);
+                }
                 None => {
                     let blank = Map { entries: Vec::new(), emptied: 0, cleared: false, set: false, ..map.clone() };
                     let mut total = Total {
@@ -170,8 +179,8 @@ impl Sum {
             return Err(MergeError::Script(what));
         }
         for map in &state.maps {
-            if let Some(total) = self.maps.iter().find(|total| total.map.name == map.name).filter(|total| total.map.types() != map.types())
-            {
+            let total = self.maps.iter().find(|total| total.map.name == map.name);
+            if let Some(total) = total.filter(|total| total.map.widened(map).is_none()) {
                 return Err(MergeError::Script(format!(
                     "{} has another type in {place} than in {}: {} and {}",
                     map.name,
@@ -218,13 +227,13 @@ impl Sum {
         self.header.as_ref().map(|head| head.probes.clone()).unwrap_or_default()
     }
 
-    /// The results in the form of one run, with the missing data.
-    pub fn last(&self, missing: &[MissingHosts]) -> FinalResults {
+    /// The results in the form of one run, with the missing data: the hosts, and the number of inputs that were omitted.
+    pub fn last(&self, missing: &[MissingHosts], omitted: usize) -> FinalResults {
         let complete = self.maps.iter().filter(|total| total.refused.is_none());
         let (maps, emptied) = complete.filter_map(|total| Some((total.view(ShowOptions::default()).ok()?, total.map.emptied))).unzip();
         let mut not_attached = self.header.as_ref().map(|head| head.not_attached.clone()).unwrap_or_default();
         not_attached.extend(missing.iter().map(|hosts| format!("any probe on {}", hosts.names.join(" or "))));
-        FinalResults { maps, emptied, counts: self.counts(), not_attached }
+        FinalResults { maps, emptied, counts: self.counts(), not_attached, omitted }
     }
 
     /// The maps that a run prints at its end, in its order; with `top`, only the greatest entries of each.

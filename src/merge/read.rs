@@ -1,7 +1,8 @@
 //! Reads documents from a stream, of which there may be several.
 //!
 //! Programs that run a command on many hosts put the name of the host before each line, or other lines between the
-//! documents. So a document begins at [`BEGIN`], anywhere in a line.
+//! documents. So a document begins at a brace and [`NAME`], anywhere in a line. Other programs may format a document, with blanks, or over
+//! several lines: then its braces are alone on the first and the last one.
 
 use std::io::{self, BufRead, Read};
 
@@ -9,8 +10,10 @@ use serde::Deserialize;
 use serde_json::Deserializer;
 
 use crate::input::LIST;
-use crate::state::{BEGIN, State, VERSION, is_intact};
+use crate::state::{State, VERSION};
 
+/// The first field of a document.
+const NAME: &[u8] = b"\"rbt_state\"";
 /// Maximum size of a line in bytes.
 const LINE: u64 = LIST;
 /// Number of characters of an invalid line that a message shows.
@@ -37,13 +40,33 @@ pub fn read(name: &str, from: impl Read, each: &mut dyn FnMut(Document)) -> io::
         if (&mut from).take(LINE + 1).read_until(b'\n', &mut line)? == 0 {
             return Ok(());
         }
-        let place = if number == 1 && at_end(&mut from)? { name.to_string() } else { format!("{name}, line {number}") };
+        let first = number;
+        if line.trim_ascii_end() == b"{" && from.fill_buf()?.trim_ascii_start().starts_with(NAME) {
+            number += rest_of_document(&mut from, &mut line)?;
+        }
+        let place = if first == 1 && at_end(&mut from)? { name.to_string() } else { format!("{name}, line {first}") };
         if line.len() as u64 > LINE {
-            each(Document::Problem(format!("{place}: the line has more than {} megabytes, which is the limit", LINE >> 20)));
+            let what = if number > first { "state" } else { "line" };
+            each(Document::Problem(format!("{place}: the {what} has more than {} megabytes, which is the limit", LINE >> 20)));
             return Ok(());
         }
         // a newline would count as part of a string that is cut off
         documents(line.trim_ascii_end(), &place, each);
+    }
+}
+
+/// Reads the other lines of a document, and returns their number.
+fn rest_of_document(from: &mut impl BufRead, to: &mut Vec<u8>) -> io::Result<u64> {
+    let mut lines = 0;
+    loop {
+        let start = to.len();
+        if start as u64 > LINE || from.take((LINE + 1).saturating_sub(start as u64)).read_until(b'\n', to)? == 0 {
+            return Ok(lines);
+        }
+        lines += 1;
+        if to.get(start..).is_some_and(|line| line.trim_ascii_end() == b"}") {
+            return Ok(lines);
+        }
     }
 }
 
@@ -63,7 +86,7 @@ fn documents(line: &[u8], place: &str, each: &mut dyn FnMut(Document)) {
             *name = label(line.get(pos..pos + begin).unwrap_or_default());
         }
         each(found);
-        pos += begin + taken.max(BEGIN.len());
+        pos += begin + taken.max(1);
     }
     if !any && !line.trim_ascii().is_empty() {
         let text = String::from_utf8_lossy(line);
@@ -77,7 +100,7 @@ fn documents(line: &[u8], place: &str, each: &mut dyn FnMut(Document)) {
 
 /// The document at the start of a text, and its size in bytes.
 fn document(text: &[u8], offset: usize, place: &str) -> (Document, usize) {
-    let digits: Vec<u8> = text.iter().skip(BEGIN.len()).copied().take_while(u8::is_ascii_digit).collect();
+    let digits: Vec<u8> = version(text).unwrap_or_default().iter().copied().take_while(u8::is_ascii_digit).collect();
     let version = String::from_utf8(digits).ok().and_then(|digits| digits.parse::<u64>().ok());
     let foreign =
         |version: u64| Document::Problem(format!("{place}: the state has version {version}, and this rbt reads version {VERSION}"));
@@ -88,17 +111,14 @@ fn document(text: &[u8], offset: usize, place: &str) -> (Document, usize) {
     let mut documents = Deserializer::from_slice(text).into_iter::<BoxedState>();
     match documents.next() {
         Some(Ok(BoxedState(state))) if state.rbt_state != VERSION => (foreign(state.rbt_state.into()), documents.byte_offset()),
-        Some(Ok(BoxedState(state))) => {
-            let size = documents.byte_offset();
-            if is_intact(text.get(..size).unwrap_or_default()) {
-                (Document::State(state, place.to_string(), None), size)
-            } else {
-                let what = "the state is damaged: it is not as rbt wrote it, because its digest does not match";
-                (Document::Problem(format!("{place}, column {}: {what}", offset + 1)), size)
-            }
+        Some(Ok(BoxedState(state))) if state.is_intact() => (Document::State(state, place.to_string(), None), documents.byte_offset()),
+        Some(Ok(_)) => {
+            let what = "the state is damaged: it is not as rbt wrote it, because its digest does not match";
+            (Document::Problem(format!("{place}, column {}: {what}", offset + 1)), documents.byte_offset())
         }
         Some(Err(e)) => {
-            let column = offset + e.column();
+            let place = if e.line() > 1 { format!("{place}, line {} of the state", e.line()) } else { place.to_string() };
+            let column = if e.line() > 1 { e.column() } else { offset + e.column() };
             let what = if e.is_eof() { "the state is cut off".into() } else { format!("the state is damaged: {}", reason(&e)) };
             (Document::Problem(format!("{place}, column {column}: {what}")), text.len())
         }
@@ -116,14 +136,23 @@ fn label(before: &[u8]) -> Option<String> {
 #[derive(Deserialize)]
 struct BoxedState(Box<State>);
 
-/// The reason without the position, which is relative to the start of the document.
+/// The reason without the list of known fields, and without the position, which is relative to the start of the document.
 fn reason(e: &serde_json::Error) -> String {
     let text = e.to_string();
-    text.rsplit_once(" at line ").map_or(text.clone(), |(reason, _)| reason.to_string())
+    let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(reason, _)| reason);
+    text.split_once(", expected one of ").map_or(text, |(reason, _)| reason).to_string()
 }
 
+/// The place of the next document in a line.
 fn find(line: &[u8]) -> Option<usize> {
-    line.windows(BEGIN.len()).position(|part| part == BEGIN.as_bytes())
+    let named = |(at, byte): (usize, &u8)| (*byte == b'{' && version(line.get(at..)?).is_some()).then_some(at);
+    line.iter().enumerate().find_map(named)
+}
+
+/// The text of the version, if a document starts here.
+fn version(text: &[u8]) -> Option<&[u8]> {
+    let after_name = text.strip_prefix(b"{")?.trim_ascii_start().strip_prefix(NAME)?;
+    Some(after_name.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start())
 }
 
 #[cfg(test)]
@@ -166,8 +195,24 @@ mod tests {
         assert!(found(b"{\"rbt_state\":9,\"x\":[}")[0].contains("has version 9"));
         let spaced = state("h").replace("\"rbt_state\":1", "\"rbt_state\": 9");
         assert!(found(spaced.as_bytes())[0].contains("has version 9"), "{spaced}");
-        let deep = format!("{BEGIN}1,\"maps\":{}", "[".repeat(100_000));
+        let deep = format!("{{\"rbt_state\":1,\"maps\":{}", "[".repeat(100_000));
         assert!(found(deep.as_bytes())[0].contains("damaged"));
+    }
+
+    /// Other programs add blanks and lines.
+    #[test]
+    fn documents_may_be_formatted() {
+        let pretty = |host: &str| {
+            let value: serde_json::Value = serde_json::from_str(&state(host)).unwrap();
+            serde_json::to_string_pretty(&value).unwrap().replacen("{", "{\n\"rbt_state\": 1,", 1).replace(",\n  \"rbt_state\": 1", "")
+        };
+        let text = format!("{}\n{}\nb: {{ \"rbt_state\" : 1, {}\n", pretty("a"), pretty("c"), &state("b")["{\"rbt_state\":1,".len()..]);
+        let last = text.lines().count();
+        assert_eq!(found(text.as_bytes()), ["a f, line 1".into(), format!("c f, line {}", last / 2 + 1), format!("b b f, line {last}")]);
+        assert_eq!(found(pretty("a").as_bytes()), ["a f"]);
+        let cut = pretty("a").replace("\n}", "");
+        assert!(found(cut.as_bytes())[0].contains("of the state, column") && found(cut.as_bytes())[0].contains("cut off"));
+        assert_eq!(found(b"{\n\"a\": 1\n}\n").len(), 3);
     }
 
     /// Each prefix of a document, and each document with a changed byte, yields a document or a message.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::names::{Metric, MetricNames};
+use super::own;
 use crate::builtins;
 use crate::render::{self, LabelFormatter, Labels, key_parts};
 use crate::state::{AggregateState, Entry, Map, State};
@@ -77,22 +78,18 @@ pub struct Point {
 }
 
 impl Family {
-    /// A family of rbt's own counters, without a unit.
-    fn own(name: &str, kind: Kind, help: &str, labels: &[&str], series: Vec<Series>) -> Self {
-        let labels = labels.iter().map(ToString::to_string).collect();
-        Self { name: name.into(), kind, help: help.into(), unit: None, power: 0, labels, series }
-    }
-
-    /// A family of numbers, with the values of their labels.
-    pub fn from_values(name: &str, kind: Kind, help: &str, labels: &[&str], values: impl IntoIterator<Item = (Vec<String>, i128)>) -> Self {
+    /// A family of rbt's own numbers without a unit, with the values of their labels.
+    pub fn own(metric: &own::OwnMetric, values: impl IntoIterator<Item = (Vec<String>, i128)>) -> Self {
         let series = |(values, value)| Series { values, other: false, point: Point { value, ..Point::default() } };
-        Self::own(name, kind, help, labels, values.into_iter().map(series).collect())
+        let labels = metric.labels.iter().map(ToString::to_string).collect();
+        let series = values.into_iter().map(series).collect();
+        Self { name: metric.name.into(), kind: metric.kind, help: metric.help.into(), unit: None, power: 0, labels, series }
     }
 
     /// Inserts a label before the others, in all series. An existing label of that name gets the prefix `exported_`, as
     /// in Prometheus.
     pub fn put_label(&mut self, name: &str, value: &str) {
-        if self.name == SCRIPT_INFO {
+        if self.name == own::SCRIPT_INFO.name {
             return;
         }
         let mut renamed = format!("exported_{name}");
@@ -132,8 +129,7 @@ impl Metrics {
 
     /// The families of a state.
     pub fn families(&mut self, state: &State) -> Vec<Family> {
-        let own_names = LOSSES.iter().map(|(name, ..)| *name).chain(OWN.iter().copied());
-        let mut taken: BTreeSet<String> = own_names.flat_map(|name| sample_names(name, Kind::Counter)).collect();
+        let mut taken: BTreeSet<String> = own::OWN.iter().flat_map(|metric| sample_names(metric.name, metric.kind)).collect();
         let mut families = Vec::new();
         let mut unshown = Vec::new();
         for map in &state.maps {
@@ -150,7 +146,7 @@ impl Metrics {
                 unshown.push((map.name.clone(), folded));
             }
         }
-        own(state, &unshown, &mut families);
+        add_own(state, &unshown, &mut families);
         families
     }
 
@@ -311,78 +307,45 @@ fn within(signed: bool, mut all: Vec<(i128, u64)>) -> Vec<(i128, u64)> {
     all
 }
 
-type CounterColumn = (&'static str, &'static str, fn(&Counts) -> u64);
+type CounterColumn = (own::OwnMetric, fn(&Counts) -> u64);
 
 /// Losses by probe.
 const LOSSES: &[CounterColumn] = &[
-    ("rbt_sent_events", "Events for the reader, those that were lost included.", |c| c.sent),
-    ("rbt_lost_events", "Events that found no space in the ring buffer.", |c| c.dropped),
-    ("rbt_missed_runs", "Runs that did not happen, because a probe was running on that CPU.", |c| c.missed),
-    ("rbt_refused_updates", "Updates of maps that were full.", |c| c.refused.saturating_add(c.unstored)),
-    ("rbt_cut_strings", "Strings that were truncated.", |c| c.cut),
-    ("rbt_lost_stacks", "Stacks that found no space.", |c| c.unkept),
+    (own::SENT_EVENTS, |c| c.sent),
+    (own::LOST_EVENTS, |c| c.dropped),
+    (own::MISSED_RUNS, |c| c.missed),
+    (own::REFUSED_UPDATES, |c| c.refused.saturating_add(c.unstored)),
+    (own::CUT_STRINGS, |c| c.cut),
+    (own::LOST_STACKS, |c| c.unkept),
 ];
-
-/// Names of the other metrics of the run itself.
-const OWN: &[&str] = &[
-    "rbt_unshown_series",
-    "rbt_start_time_seconds",
-    "rbt_script",
-    SCRIPT_INFO,
-    "rbt_probe_run_seconds",
-    "rbt_probe_runs",
-    "rbt_script_up",
-    "rbt_script_current",
-    "rbt_script_answers",
-    "rbt_script_failure_info",
-    "rbt_script_starts",
-    "rbt_script_resets",
-];
-/// The metric with the script as a label.
-const SCRIPT_INFO: &str = "rbt_script_info";
 
 /// Adds the metrics of the run itself.
-fn own(state: &State, unshown: &[(String, u64)], to: &mut Vec<Family>) {
-    let series = |values: &[&str], value: i128| {
-        let point = Point { value, ..Point::default() };
-        Series { values: values.iter().map(ToString::to_string).collect(), other: false, point }
-    };
-    for (name, help, of) in LOSSES {
+fn add_own(state: &State, unshown: &[(String, u64)], to: &mut Vec<Family>) {
+    for (metric, of) in LOSSES {
         let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
         for counts in &state.probes {
             let sum = sums.entry(&counts.probe).or_default();
             *sum = sum.saturating_add(of(counts));
         }
-        let all = sums.into_iter().map(|(probe, n)| series(&[probe], n.into())).collect();
-        to.push(Family::own(name, Kind::Counter, help, &["probe"], all));
+        to.push(Family::own(metric, sums.into_iter().map(|(probe, n)| (vec![probe.into()], n.into()))));
     }
     let mut times: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for time in &state.run_times {
         let (ns, runs) = times.entry(&time.probe).or_default();
         (*ns, *runs) = (ns.saturating_add(time.ns), runs.saturating_add(time.runs));
     }
-    let of = |value: &dyn Fn(&(u64, u64)) -> u64| times.iter().map(|(probe, all)| series(&[probe], value(all).into())).collect();
-    let help = "Time that the programs of a probe ran while metrics were requested.";
     if !times.is_empty() {
-        let seconds = Family::own("rbt_probe_run_seconds", Kind::Counter, help, &["probe"], of(&|(ns, _)| *ns));
+        let seconds = Family::own(&own::PROBE_RUN_SECONDS, times.iter().map(|(probe, (ns, _))| (vec![probe.to_string()], (*ns).into())));
         to.push(Family { unit: Some("seconds"), power: 9, ..seconds });
-        to.push(Family::own("rbt_probe_runs", Kind::Counter, "Runs in that time.", &["probe"], of(&|(_, runs)| *runs)));
+        to.push(Family::own(&own::PROBE_RUNS, times.iter().map(|(probe, (_, runs))| (vec![probe.to_string()], (*runs).into()))));
     }
     if !unshown.is_empty() {
-        let all = unshown.iter().map(|(map, n)| series(&[map], (*n).into())).collect();
-        to.push(Family::own("rbt_unshown_series", Kind::Gauge, "Series of a map beyond max_series.", &["map"], all));
+        to.push(Family::own(&own::UNSHOWN_SERIES, unshown.iter().map(|(map, n)| (vec![map.clone()], (*n).into()))));
     }
-    let start = Family::own(
-        "rbt_start_time_seconds",
-        Kind::Gauge,
-        "When the run began, since 1970.",
-        &[],
-        vec![series(&[], state.start_ns.into())],
-    );
+    let start = Family::own(&own::START_TIME, [(Vec::new(), state.start_ns.into())]);
     to.push(Family { unit: Some("seconds"), power: 9, ..start });
-    let script = series(&[&state.script.name, &state.script.sha256, &state.rbt], 1);
-    let labels = ["script", "sha256", "version"];
-    to.push(Family::own(SCRIPT_INFO, Kind::Gauge, "The script and the version of rbt.", &labels, vec![script]));
+    let script = [&state.script.name, &state.script.sha256, &state.rbt].map(ToString::to_string);
+    to.push(Family::own(&own::SCRIPT_INFO, [(script.to_vec(), 1)]));
 }
 
 /// A number divided by a power of ten, exactly.
@@ -461,8 +424,21 @@ mod tests {
     }
 
     #[test]
+    fn names_of_rbt_are_taken() {
+        for metric in own::OWN {
+            let name = metric.name.replacen("rbt_", "@", 1);
+            let maps = vec![Map::new(&name, None, Type::I64, vec![Entry { key: Value::None, value: Some(Value::Int(7)), counted: None }])];
+            let [family, ..] = &Metrics::new(MetricNames::default(), 10).families(&State { maps, ..State::default() })[..] else {
+                panic!()
+            };
+            assert!(sample_names(metric.name, metric.kind).all(|name| name != family.name), "{name}: {}", family.name);
+        }
+    }
+
+    #[test]
     fn labels_of_other_scripts_are_kept() {
-        let mut family = Family::from_values("x", Kind::Gauge, "", &["script", "exported_script"], []);
+        let metric = own::OwnMetric { name: "x", kind: Kind::Gauge, help: "", labels: &["script", "exported_script"] };
+        let mut family = Family::own(&metric, []);
         family.put_label("script", "a.bt");
         assert_eq!(family.labels, ["script", "exported_exported_script", "exported_script"]);
     }

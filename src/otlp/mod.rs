@@ -26,7 +26,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::failure::{Failure, reason};
-use crate::metrics::Metrics;
+use crate::metrics::own::OwnMetric;
+use crate::metrics::{Metrics, own};
 use crate::output::Output;
 use crate::runtime::{Listener, Scrapes};
 use crate::state::State;
@@ -77,11 +78,11 @@ struct Signal {
     /// One of its records.
     item: &'static str,
     /// The metric that counts them.
-    metric: &'static str,
+    metric: OwnMetric,
 }
 
-const LOGS: Signal = Signal { name: "logs", item: "log record", metric: "rbt_otlp_log_records" };
-const TRACES: Signal = Signal { name: "spans", item: "span", metric: "rbt_otlp_spans" };
+static LOGS: Signal = Signal { name: "logs", item: "log record", metric: own::OTLP_LOG_RECORDS };
+static TRACES: Signal = Signal { name: "spans", item: "span", metric: own::OTLP_SPANS };
 
 /// Takes a record.
 type Taker = Box<dyn Fn(Vec<u8>)>;

@@ -10,7 +10,7 @@ use super::client::{Client, Sent};
 use super::mailbox::Mailbox;
 use super::messages::{Heading, Key, Times, partial_success, sums};
 use crate::diag;
-use crate::metrics::{Family, Kind, Metrics, Point, Series};
+use crate::metrics::{Family, Metrics, Point};
 use crate::runtime::{Reader, Scrapes};
 use crate::streams::to_stderr;
 
@@ -135,7 +135,7 @@ impl Line {
                 if !std::mem::replace(&mut self.failed, true) {
                     self.report("warning:", &format!("cannot send {}, and will try again: {why}", self.what));
                 }
-                let wait = after.unwrap_or_else(|| jittered(self.wait));
+                let wait = retry_delay(after, jittered(self.wait));
                 self.wait = (self.wait * 2).min(MAX_RETRY_DELAY);
                 Outcome::Again(wait)
             }
@@ -167,6 +167,11 @@ impl Drop for Line {
 
 fn items(n: u64, item: &str) -> String {
     diag::plural(n, item, &format!("{item}s"))
+}
+
+/// How long to wait if the collector asks for this time, which may be too short for it to recover: many answer `Retry-After: 0`.
+fn retry_delay(demanded: Option<Duration>, own: Duration) -> Duration {
+    demanded.map_or(own, |time| time.max(own))
 }
 
 /// A random wait of half to all of it, so that many machines do not retry at the same time.
@@ -364,27 +369,24 @@ impl Starts {
 
 /// The number of log records or spans by result, as a metric.
 fn own_family(signal: &Signal, counts: &RecordCounts) -> Family {
-    let series = |outcome: &str, of: &AtomicU64| Series {
-        values: vec![outcome.into()],
-        other: false,
-        point: Point { value: RecordCounts::get(of).into(), ..Point::default() },
-    };
-    Family {
-        name: signal.metric.into(),
-        kind: Kind::Counter,
-        help: format!("Number of {}s by result: sent, refused by the collector, or without room in the queue.", signal.item),
-        unit: None,
-        power: 0,
-        labels: vec!["outcome".into()],
-        series: vec![series("sent", &counts.sent), series("refused", &counts.refused), series("overflowed", &counts.overflowed)],
-    }
+    let outcomes = [("sent", &counts.sent), ("refused", &counts.refused), ("overflowed", &counts.overflowed)];
+    Family::own(&signal.metric, outcomes.map(|(outcome, of)| (vec![outcome.into()], RecordCounts::get(of).into())))
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::{Key, Point, Repeated, Starts};
+    use std::time::Duration;
+
+    use super::{Key, Point, Repeated, Starts, retry_delay};
+
+    #[test]
+    fn demanded_waits_are_not_shorter_than_own_ones() {
+        let seconds = Duration::from_secs;
+        assert_eq!(retry_delay(None, seconds(2)), seconds(2));
+        assert_eq!([0, 1, 7].map(|n| retry_delay(Some(seconds(n)), seconds(2))), [2, 2, 7].map(seconds));
+    }
 
     #[test]
     fn a_series_that_returns_has_a_new_start() {

@@ -1,7 +1,7 @@
 //! The context for rendering records: the loaded script, symbols, the renderer and the outputs.
 
 use std::collections::BTreeSet;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +20,8 @@ use super::symbolize::Symbols;
 use super::throttle::Throttle;
 use super::totals::Totals;
 use super::watch::Watch;
-use super::{Buffering, Listener, SessionCx, double_buffer, empty_result, load, maps, python};
+use super::write::{Stream, Streams};
+use super::{Buffering, Listener, Scrapes, SessionCx, double_buffer, empty_result, load, maps, python};
 use crate::builtins;
 use crate::codegen::artifact::{Manifest, Map, Program};
 use crate::diag::plain;
@@ -50,8 +51,10 @@ pub(super) struct RunContext<'a> {
     pub(super) boot_to_unix_ns: u64,
     pub(super) renderer: &'a mut dyn Renderer,
     pub(super) rendered: Rendered,
-    pub(super) out: &'a mut dyn Write,
-    pub(super) err: &'a mut dyn Write,
+    /// None while another thread writes.
+    pub(super) streams: Option<Streams<'a>>,
+    /// See [`Options::out`](super::Options::out).
+    pub(super) out_fd: Option<OwnedFd>,
     pub(super) buffering: Buffering,
     /// `exit()` was called.
     pub(super) exit: Option<u8>,
@@ -83,6 +86,8 @@ pub(super) struct RunContext<'a> {
     pub(super) final_views: FinalMaps<MapView>,
     /// The same without loss, for a state.
     pub(super) final_contents: FinalMaps<state::Map>,
+    /// Requests of another thread for the state.
+    pub(super) scrapes: Option<Arc<Scrapes>>,
     /// What was counted since the series began, if the state is exported.
     pub(super) totals: Option<Totals>,
     /// The screen on which the maps are shown; it shows all other output as well.
@@ -114,7 +119,7 @@ pub(super) struct RunContext<'a> {
 }
 
 impl<'a> RunContext<'a> {
-    pub(super) fn new(cx: &'a SessionCx<'a>, renderer: &'a mut dyn Renderer, out: &'a mut dyn Write, err: &'a mut dyn Write) -> Self {
+    pub(super) fn new(cx: &'a SessionCx<'a>, renderer: &'a mut dyn Renderer, out: &'a mut Stream, err: &'a mut Stream) -> Self {
         let SessionCx { loaded, symbols, signals, manifest, settings, invocation, boot_to_unix_ns, command: _ } = cx;
         Self {
             loaded,
@@ -126,8 +131,8 @@ impl<'a> RunContext<'a> {
             boot_to_unix_ns: *boot_to_unix_ns,
             renderer,
             rendered: Rendered::default(),
-            out,
-            err,
+            streams: Some(Streams { out, err }),
+            out_fd: None,
             buffering: Buffering::Line,
             exit: None,
             ending: false,
@@ -145,6 +150,7 @@ impl<'a> RunContext<'a> {
             notes: Vec::new(),
             final_views: FinalMaps::default(),
             final_contents: FinalMaps::default(),
+            scrapes: None,
             totals: None,
             watch: None,
             spans: Spans::default(),
@@ -194,23 +200,6 @@ impl<'a> RunContext<'a> {
                 self.progress = Some(progress);
             }
             None => self.write(time),
-        }
-    }
-
-    /// Writes the rendered messages, and before them the rendered output if `time`.
-    fn write(&mut self, time: bool) {
-        if time && !self.rendered.out.is_empty() {
-            if self.broken.is_none()
-                && let Err(why) = self.out.write_all(&self.rendered.out).and_then(|()| self.out.flush())
-            {
-                self.broken = Some(why);
-            }
-            self.rendered.out.clear();
-        }
-        if !self.rendered.err.is_empty() {
-            // A closed standard error cannot be reported.
-            let _ = self.err.write_all(&self.rendered.err).and_then(|()| self.err.flush());
-            self.rendered.err.clear();
         }
     }
 
@@ -397,7 +386,7 @@ impl<'a> RunContext<'a> {
         let emptied = kept.clear_count();
         let maps = kept.contents(|map| self.map(map))?;
         let counts = std::mem::take(&mut self.counts);
-        Ok(FinalResults { maps, emptied, counts, not_attached: not_attached.iter().cloned().collect() })
+        Ok(FinalResults { maps, emptied, counts, not_attached: not_attached.iter().cloned().collect(), omitted: 0 })
     }
 
     /// For a double-buffered map: was the copy set that programs no longer write to? A zeroed one stays set.

@@ -13,7 +13,8 @@
 //! - `attach`, `perf`, `background_detach`: attaching and detaching
 //! - `ring`, `collect`, `source`, `events`: records, from the ring buffer through memory to their handlers; `maps`: the
 //!   script's maps; `final_maps`: contents for expectations and states; `state`: the state of a run; `scrape`: the
-//!   state during the run; `totals`: what its keys have counted; `watch`: maps on the screen; `stacks`: frames by stack ID
+//!   state during the run; `totals`: what its keys have counted; `write`: output; `watch`: maps on the screen; `stacks`:
+//!   frames by stack ID
 //! - `shared`, `problems`: counters and failures of programs; `grace_period`: waiting for running programs
 //! - `throttle`, `cost`, `entry_cost`, `meter`: limits of a run, and what programs cost
 //! - `run`: the loop; `signals`: signals from the user; `remote`: requests from another thread
@@ -94,6 +95,7 @@ mod unloadable;
 mod unwind;
 mod verifier_log;
 mod watch;
+mod write;
 
 #[cfg(test)]
 mod tests;
@@ -108,6 +110,7 @@ pub use throttle::{Remedy, budget};
 pub use unwind::Prefetch;
 pub use verifier_log::VerifierError;
 pub use watch::WatchView;
+pub use write::Stream;
 
 use child::Child;
 use symbolize::Symbols;
@@ -166,6 +169,8 @@ pub struct Options {
     pub on_end: Option<OnEnd>,
     /// The state to complete and print at the end, if the format needs it.
     pub state: Option<Box<State>>,
+    /// The descriptor of the output; none if it is unknown. With it, a write that does not wait needs no thread.
+    pub out: Option<OwnedFd>,
     /// Receives the script's output with its source.
     pub listener: Option<Listener>,
     /// Measures the cost of the run.

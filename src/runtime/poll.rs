@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // descriptors by their numbers, which may be none
 
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
@@ -25,6 +25,11 @@ pub(super) fn ended(pidfd: &OwnedFd) -> bool {
 /// Is there something to read now?
 pub(super) fn readable(fd: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+}
+
+/// Can it be written now without waiting?
+pub(super) fn writable(fd: impl AsFd) -> bool {
+    poll(&mut [PollFd::new(&fd, PollFlags::OUT)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
 }
 
 /// A descriptor that [`wake`] makes readable: eventfd(2).

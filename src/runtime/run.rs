@@ -1,9 +1,8 @@
 //! The main loop: processes records and everything that can end the run. A separate thread empties the ring buffer (`collect`).
 
 use std::collections::BTreeSet;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -19,7 +18,7 @@ use super::throttle::Throttle;
 use super::totals::Totals;
 use super::watch::Watch;
 use super::{
-    Child, Exit, Options, Scrapes, Session, SessionCx, child, grace_period, iter, load, raw, redraw, removed_cgroup, replaced_files,
+    Child, Exit, Options, Session, SessionCx, Stream, child, grace_period, iter, load, raw, redraw, removed_cgroup, replaced_files,
     run_by_hand, unhit_probes,
 };
 use crate::codegen::artifact::Manifest;
@@ -37,7 +36,7 @@ impl Session<'_> {
     ///
     /// Errors: [`super::AttachFailed`], [`super::NothingAttached`], a command that cannot run, output that cannot be written.
     /// A second SIGINT or SIGTERM ends the process immediately.
-    pub fn run(&mut self, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<Exit> {
+    pub fn run(&mut self, renderer: &mut dyn Renderer, out: &mut Stream, err: &mut Stream) -> anyhow::Result<Exit> {
         let throttle = Throttle::of(&self.cx, self.sys.online_cpus().len());
         let begun = self.begin(renderer, out, err)?;
         if self.options.dry_run {
@@ -47,7 +46,6 @@ impl Session<'_> {
         let mut events = EventLoop {
             child: self.child.take(),
             cgroup: removed_cgroup::Watch::new(self.cx.settings, self.cx.invocation),
-            scrapes: self.options.scrapes.clone(),
             continues: begun.continues,
             has_events: has_events(self.cx.manifest, &self.options),
             meter: None,
@@ -72,7 +70,7 @@ impl Session<'_> {
     }
 
     /// Runs `begin`, attaches the probes, and enables the programs.
-    fn begin(&mut self, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<BeginResult> {
+    fn begin(&mut self, renderer: &mut dyn Renderer, out: &mut Stream, err: &mut Stream) -> anyhow::Result<BeginResult> {
         load::run_all(self.cx.manifest, &self.cx.loaded, &Attach::Begin, &self.cx.signals)?;
         let mut first = Vec::new();
         let start = Instant::now();
@@ -113,8 +111,6 @@ struct EventLoop<'a> {
     throttle: Option<Throttle>,
     /// Measures the cost of the run.
     meter: Option<Meter>,
-    /// Requests of another thread for the state.
-    scrapes: Option<Arc<Scrapes>>,
     cgroup: removed_cgroup::Watch,
     /// When the symbols' mappings were last brought up to date.
     refreshed: Instant,
@@ -171,7 +167,7 @@ impl EventLoop<'_> {
     fn turn(&mut self) -> anyhow::Result<Option<Duration>> {
         let context = &mut self.context;
         handle_signals(self.cx)?;
-        if let Some(scrapes) = &self.scrapes {
+        if let Some(scrapes) = context.scrapes.clone() {
             scrapes.answer(context)?;
         }
         let done = self.source.done(context, &self.cx.loaded.state);
@@ -225,7 +221,7 @@ impl EventLoop<'_> {
                 self.cx.signals.fd(),
                 raw(self.child.as_ref().map(|c| c.fd()).as_ref()),
                 raw(self.target),
-                self.scrapes.as_ref().map_or(-1, |scrapes| scrapes.fd()),
+                self.context.scrapes.as_ref().map_or(-1, |scrapes| scrapes.fd()),
                 self.context.watch.as_ref().map_or(-1, Watch::keys),
             ],
         );
@@ -275,7 +271,7 @@ impl EventLoop<'_> {
         let SessionCx { loaded, manifest, settings, signals, .. } = self.cx;
         loaded.state.reset_end();
         load::run_all(manifest, loaded, &Attach::End, signals)?;
-        if let Some(scrapes) = &self.scrapes {
+        if let Some(scrapes) = self.context.scrapes.clone() {
             scrapes.finish(&mut self.context)?;
         }
         self.context.in_end = true;
@@ -322,6 +318,8 @@ fn configure(context: &mut RunContext, options: &mut Options) {
         let names: Vec<String> = context.manifest.maps.iter().map(|m| m.name.clone()).collect();
         context.final_contents = FinalMaps::new(context.manifest, &names);
     }
+    context.scrapes.clone_from(&options.scrapes);
+    context.out_fd = options.out.take();
     context.totals = options.scrapes.is_some().then(|| Totals::new(context.settings.max_series));
     if let Some(wanted) = options.watched.take() {
         context.watch = Watch::begin(wanted, context.manifest);

@@ -247,8 +247,9 @@ impl RunContext<'_> {
         for before in earlier.maps {
             let Some(map) = self.manifest.maps.iter().position(|map| map.name == before.name) else { continue };
             let (_, fd) = self.map_at(map)?;
-            let (old, new) = (before.types(), self.saved_at(map, fd)?.types());
-            if old != new {
+            let now = self.saved_at(map, fd)?;
+            if before.widened(&now).is_none() {
+                let (old, new) = (before.types(), now.types());
                 self.warn(&format!("the series of {} start again: its type was {old}, and is {new}", before.name));
                 continue;
             }

@@ -1,13 +1,12 @@
 //! `--test` and `--bench`: runs the script's tests and benchmarks and reports their results.
 
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
 use super::context::RunContext;
 use super::problems::Problems;
-use super::{Exit, Session, load, test_run};
+use super::{Exit, Session, Stream, load, test_run};
 use crate::host::Host;
 use crate::output::{Output, TestEvent};
 use crate::probes::Attach;
@@ -54,8 +53,8 @@ impl Session<'_> {
         &mut self,
         listener: &mut dyn Renderer,
         renderer: &mut dyn Renderer,
-        out: &mut dyn Write,
-        err: &mut dyn Write,
+        out: &mut Stream,
+        err: &mut Stream,
     ) -> anyhow::Result<Exit> {
         let manifest = self.cx.manifest;
         let sites = manifest.programs.iter().zip(self.cx.loaded.programs.clone());
@@ -123,7 +122,7 @@ impl Session<'_> {
     }
 
     /// Runs `end`, whose output belongs to the run.
-    fn end_tests(&mut self, status: u8, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<Exit> {
+    fn end_tests(&mut self, status: u8, renderer: &mut dyn Renderer, out: &mut Stream, err: &mut Stream) -> anyhow::Result<Exit> {
         self.all_of(&Attach::End, renderer, out, err)?;
         let mut context = RunContext::new(&self.cx, renderer, out, err);
         context.say(Output::End);
@@ -132,7 +131,7 @@ impl Session<'_> {
     }
 
     /// Runs the programs of `begin` or of `end`, and processes their records. Returns true if they failed.
-    fn all_of(&mut self, which: &Attach, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<bool> {
+    fn all_of(&mut self, which: &Attach, renderer: &mut dyn Renderer, out: &mut Stream, err: &mut Stream) -> anyhow::Result<bool> {
         self.cx.loaded.state.reset_end();
         let mut before = Problems::of(self.cx.manifest);
         before.reset(&self.cx.loaded.state);
@@ -143,7 +142,7 @@ impl Session<'_> {
     }
 
     /// Processes the records of a program's run; returns the number of errors.
-    fn drain(&mut self, before: Problems, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<u64> {
+    fn drain(&mut self, before: Problems, renderer: &mut dyn Renderer, out: &mut Stream, err: &mut Stream) -> anyhow::Result<u64> {
         let mut context = RunContext::new(&self.cx, renderer, out, err);
         context.problems = before;
         self.source.finish(&mut context);

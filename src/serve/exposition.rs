@@ -84,12 +84,14 @@ fn sample(family: &Family, labels: &str, point: &Point, open: bool, to: &mut Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::own::OwnMetric;
 
     #[test]
     fn counts_of_histograms_need_a_sum_in_open_metrics() {
         let family = |first: i128, sum| {
             let point = Point { sum, count: 1, buckets: vec![(first, 1), (i128::MAX, 0)], ..Point::default() };
-            let mut family = Family::from_values("h", Kind::Histogram, "", &[], [(Vec::new(), 0)]);
+            let metric = OwnMetric { name: "h", kind: Kind::Histogram, help: "", labels: &[] };
+            let mut family = Family::own(&metric, [(Vec::new(), 0)]);
             family.series[0].point = point;
             [family]
         };
@@ -106,7 +108,8 @@ mod tests {
 
     #[test]
     fn negative_sums_are_left_out_of_open_metrics() {
-        let mut family = Family::from_values("a", Kind::Summary, "", &[], [(Vec::new(), 0)]);
+        let metric = OwnMetric { name: "a", kind: Kind::Summary, help: "", labels: &[] };
+        let mut family = Family::own(&metric, [(Vec::new(), 0)]);
         let mut has_sum = |sum, negative, open| {
             family.series[0].point = Point { sum: Some(sum), count: 2, negative, ..Point::default() };
             let text = text(std::slice::from_ref(&family), open);

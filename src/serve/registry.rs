@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Pages, Run, exposition};
 use crate::diag;
-use crate::metrics::{Family, Kind, sample_names};
+use crate::metrics::{Family, own, sample_names};
 
 /// The label that distinguishes the scripts.
 const SCRIPT: &str = "script";
@@ -141,32 +141,17 @@ impl ScriptRegistry {
 
     fn own_families(&self, answered: &BTreeMap<String, bool>) -> Vec<Family> {
         let scripts = self.lock();
-        let gauge = |name, help, value: &dyn Fn(&str, &Script) -> Option<i128>| {
-            let all = scripts.iter().filter_map(|(name, script)| Some((vec![name.clone()], value(name, script)?)));
-            Family::from_values(name, Kind::Gauge, help, &[SCRIPT], all)
+        let family = |metric, value: &dyn Fn(&str, &Script) -> Option<i128>| {
+            Family::own(metric, scripts.iter().filter_map(|(name, script)| Some((vec![name.clone()], value(name, script)?))))
         };
-        let starts = scripts.iter().map(|(name, script)| (vec![name.clone()], script.starts.into()));
-        let resets = scripts.iter().map(|(name, script)| (vec![name.clone()], script.resets.into()));
         let failed = scripts.iter().filter_map(|(name, script)| Some((vec![name.clone(), script.status.reason()?], 1)));
         vec![
-            gauge("rbt_script_up", "Is the script running?", &|_, script| Some(script.status.runs().into())),
-            gauge("rbt_script_current", "Does it run as its file is now?", &|_, script| Some((script.status == Status::Running).into())),
-            gauge("rbt_script_answers", "Has it answered this scrape?", &|name, _| answered.get(name).map(|answers| (*answers).into())),
-            Family::from_values(
-                "rbt_script_failure_info",
-                Kind::Gauge,
-                "Why it does not run as its file is now.",
-                &[SCRIPT, "reason"],
-                failed,
-            ),
-            Family::from_values("rbt_script_starts", Kind::Counter, "How often the script was started.", &[SCRIPT], starts),
-            Family::from_values(
-                "rbt_script_resets",
-                Kind::Counter,
-                "How often its series began anew, because the run before did not end in time.",
-                &[SCRIPT],
-                resets,
-            ),
+            family(&own::SCRIPT_UP, &|_, script| Some(script.status.runs().into())),
+            family(&own::SCRIPT_CURRENT, &|_, script| Some((script.status == Status::Running).into())),
+            family(&own::SCRIPT_ANSWERS, &|name, _| answered.get(name).map(|answers| (*answers).into())),
+            Family::own(&own::SCRIPT_FAILURE, failed),
+            family(&own::SCRIPT_STARTS, &|_, script| Some(script.starts.into())),
+            family(&own::SCRIPT_RESETS, &|_, script| Some(script.resets.into())),
         ]
     }
 }

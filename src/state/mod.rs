@@ -14,11 +14,10 @@ use crate::value::{Counts, ShowOptions, Value};
 
 /// The version of the document format, [`State::rbt_state`].
 pub const VERSION: u32 = 1;
-/// The start of a document.
-pub const BEGIN: &str = "{\"rbt_state\":";
 
-/// A document.
+/// A document. An unknown field is an error: it can be a damaged one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct State {
     /// [`VERSION`]
     pub rbt_state: u32,
@@ -60,6 +59,9 @@ pub struct State {
     /// The keys of the maps start with the name of the host.
     #[serde(default, skip_serializing_if = "is_false")]
     pub by_host: bool,
+    /// The digest with which the document was read; see [`State::document`].
+    #[serde(default, skip_serializing)]
+    pub sha256: Option<String>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde passes references
@@ -74,12 +76,24 @@ const DIGEST_END: &str = "\"}";
 impl State {
     /// The document, with a digest of everything before it.
     pub fn document(&self) -> Vec<u8> {
-        // converting it to JSON does not fail
-        let mut text = serde_json::to_vec(self).unwrap_or_default();
-        text.pop_if(|last| *last == b'}');
+        let mut text = self.content();
         let digest = digest(&text);
         text.extend_from_slice(format!("{DIGEST}{digest}{DIGEST_END}").as_bytes());
         text
+    }
+
+    /// The document up to its digest.
+    fn content(&self) -> Vec<u8> {
+        // converting it to JSON does not fail
+        let mut text = serde_json::to_vec(self).unwrap_or_default();
+        text.pop_if(|last| *last == b'}');
+        text
+    }
+
+    /// Are the contents those that rbt wrote? The document may be formatted differently. Other programs may write one without a
+    /// digest.
+    pub fn is_intact(&self) -> bool {
+        self.sha256.as_ref().is_none_or(|found| *found == digest(&self.content()))
     }
 
     /// The runs that it contains.
@@ -88,15 +102,6 @@ impl State {
         let own = || vec![RunId { host: host.clone(), boot_ns: *boot_ns, start_ns: *start_ns }];
         if self.runs.is_empty() { own() } else { self.runs.clone() }
     }
-}
-
-/// Has nothing changed a document since rbt wrote it? Earlier versions wrote it without a digest.
-pub fn is_intact(document: &[u8]) -> bool {
-    let found = document.strip_suffix(DIGEST_END.as_bytes()).and_then(|text| {
-        let (text, digits) = text.split_at_checked(text.len().checked_sub(2 * Sha256::output_size())?)?;
-        Some((text.strip_suffix(DIGEST.as_bytes())?, digits))
-    });
-    found.is_none_or(|(text, digits)| digest(text).as_bytes() == digits)
 }
 
 fn digest(text: &[u8]) -> String {
@@ -188,17 +193,36 @@ impl Map {
         Self { name: name.into(), key, value, set: true, adds: false, emptied: 0, cleared: false, entries, other: None }
     }
 
-    /// `hist(unsigned) by string[16]`: everything that must be equal in maps that are added up.
+    /// `hist(unsigned) by string[16]`: the types, for messages.
     pub fn types(&self) -> String {
-        let value = match self.value.aggregation() {
+        let value = self.value_type();
+        self.key.as_ref().map_or(value.clone(), |key| format!("{value} by {key:#}"))
+    }
+
+    fn value_type(&self) -> String {
+        match self.value.aggregation() {
             Some(agg) => {
                 let params: Vec<String> = agg.params.iter().map(i64::to_string).collect();
                 let params = if params.is_empty() { String::new() } else { format!(", {}", params.join(", ")) };
                 format!("{}({}{params})", agg.function, if agg.signed { "signed" } else { "unsigned" })
             }
             None => format!("{:#}", self.value),
+        }
+    }
+
+    /// The types of the keys and values of both maps; none if they do not fit: see [`Type::widened`].
+    pub fn widened(&self, other: &Map) -> Option<(Option<Type>, Type)> {
+        let key = match (&self.key, &other.key) {
+            (None, None) => None,
+            (Some(a), Some(b)) => Some(a.widened(b)?),
+            (None, Some(_)) | (Some(_), None) => return None,
         };
-        self.key.as_ref().map_or(value.clone(), |key| format!("{value} by {key:#}"))
+        let value = match (self.value.aggregation(), other.value.aggregation()) {
+            (None, None) => self.value.widened(&other.value)?,
+            (_, _) if self.value_type() == other.value_type() => self.value.clone(),
+            (_, _) => return None,
+        };
+        Some((key, value))
     }
 }
 
@@ -394,6 +418,17 @@ mod tests {
     }
 
     #[test]
+    fn types_fit_if_only_lengths_differ() {
+        let map = |key: Type, value| Map::new("@", Some(key), value, Vec::new());
+        let tuple = |n| Type::Tuple(vec![Type::U64, Type::Tuple(vec![Type::Str(n), Type::Buf(2 * n)])]);
+        assert_eq!(map(tuple(4), Type::Str(9)).widened(&map(tuple(2), Type::Str(16))), Some((Some(tuple(4)), Type::Str(16))));
+        assert_eq!(map(tuple(4), Type::U64).widened(&map(tuple(2), Type::I64)), None);
+        assert_eq!(map(Type::Str(4), Type::U64).widened(&map(Type::Buf(4), Type::U64)), None);
+        assert_eq!(map(Type::Str(4), Type::U64).widened(&Map::new("@", None, Type::U64, Vec::new())), None);
+        assert_eq!(map(Type::Array(Box::new(Type::U64), 2), Type::U64).widened(&map(Type::Array(Box::new(Type::U64), 3), Type::U64)), None);
+    }
+
+    #[test]
     fn documents_round_trip() {
         let entry = |key, sum| Entry { key, value: None, counted: Some(counted(sum, &[(1, u64::MAX)])) };
         let keys = [
@@ -405,10 +440,25 @@ mod tests {
         let map = Map::new("@", Some(Type::U64), Type::U64, entries);
         let state = State { rbt_state: VERSION, maps: vec![map], ..State::default() };
         let text = String::from_utf8(state.document()).unwrap();
-        assert!(text.starts_with(BEGIN) && !text.contains('\n'), "{text}");
-        assert_eq!(serde_json::from_str::<State>(&text).unwrap(), state);
-        assert!(is_intact(text.as_bytes()) && is_intact(b"{\"rbt_state\":1}"));
-        assert!(!is_intact(text.replace("18446744073709551615", "18446744073709551614").as_bytes()));
-        assert!(!is_intact(text.replace("\"maps\":[{", "\"maps\":[],\"other\":[{").as_bytes()));
+        assert!(text.starts_with("{\"rbt_state\":1,") && !text.contains('\n'), "{text}");
+        let read = |text: &str| serde_json::from_str::<State>(text);
+        assert_eq!(State { sha256: None, ..read(&text).unwrap() }, state);
+        let is_intact = |text: &str| read(text).is_ok_and(|state| state.is_intact());
+        let pretty = serde_json::to_string_pretty(&serde_json::from_str::<serde_json::Value>(&text).unwrap()).unwrap();
+        assert!(is_intact(&text) && is_intact(&pretty) && is_intact(&serde_json::to_string(&state).unwrap()));
+        assert!(!is_intact(&text.replace("18446744073709551615", "18446744073709551614")));
+        // digests of other lengths and in other letters, and damaged names
+        let (digest, end) = (text.len() - 66, text.len() - 2);
+        for damaged in [
+            [&text[..digest], "\"}"].concat(),
+            [&text[..digest + 1], &text[digest + 2..]].concat(),
+            [&text[..digest], "0", &text[digest..]].concat(),
+            [&text[..digest], &text[digest..end].to_uppercase(), "\"}"].concat(),
+            text.replace("\"sha256\":\"\"", "\"sha256\":\"0\""),
+            text.replace("\"sha256\":\"", "\"sha257\":\""),
+            text.replace("\"host\":", "\"hosts\":"),
+        ] {
+            assert!(!is_intact(&damaged), "{damaged}");
+        }
     }
 }

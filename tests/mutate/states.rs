@@ -40,7 +40,7 @@ fn merge(texts: &[&str], by_host: bool) -> bool {
         shown.iter().for_each(|output| renderer.render(output, &mut to));
         renderer.render(&Output::Counts(sum.counts()), &mut to);
     }
-    sum.last(&[]);
+    sum.last(&[], 0);
     sum.maps();
     if let (Some(state), _) = sum.state() {
         assert!(serde_json::to_string(&state).is_ok());

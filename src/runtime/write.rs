@@ -1,0 +1,98 @@
+//! Writes the output and the messages of a run.
+//!
+//! A reader that pauses, such as a pager, stops the run: its records wait in memory. It must not stop exporters, so if another thread
+//! may request the state, a write that may wait is made by a thread of its own, while this one answers.
+
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::thread;
+
+use super::context::RunContext;
+use super::poll::{self, MAX_WAIT};
+use super::scrape::Scrapes;
+
+/// A destination of text.
+pub type Stream = dyn Write + Send;
+
+/// A pipe with any space takes this many bytes without waiting (`PIPE_BUF`), if nobody else writes to it.
+const MAX_DIRECT: usize = 4096;
+
+/// The destinations of a run.
+pub(super) struct Streams<'a> {
+    pub out: &'a mut Stream,
+    pub err: &'a mut Stream,
+}
+
+impl Streams<'_> {
+    /// Writes messages after the output.
+    fn write(&mut self, out: &[u8], err: &[u8]) -> io::Result<()> {
+        let written = if out.is_empty() { Ok(()) } else { self.out.write_all(out).and_then(|()| self.out.flush()) };
+        if !err.is_empty() {
+            // A closed standard error cannot be reported.
+            let _ = self.err.write_all(err).and_then(|()| self.err.flush());
+        }
+        written
+    }
+}
+
+impl RunContext<'_> {
+    /// Writes the rendered messages, and before them the rendered output if `time`.
+    pub(super) fn write(&mut self, time: bool) {
+        let mut out = if time { std::mem::take(&mut self.rendered.out) } else { Vec::new() };
+        let mut err = std::mem::take(&mut self.rendered.err);
+        if self.broken.is_some() {
+            out.clear();
+        }
+        let Some(mut streams) = self.streams.take() else { return };
+        let written = match self.scrapes.clone().filter(|_| !self.is_written_at_once(out.len(), err.len())) {
+            Some(scrapes) => self.write_and_answer(&mut streams, &out, &err, &scrapes),
+            None => streams.write(&out, &err),
+        };
+        self.streams = Some(streams);
+        if let Err(why) = written {
+            self.broken = Some(why);
+        }
+        // their memory is used again
+        out.clear();
+        err.clear();
+        if time && self.rendered.out.is_empty() {
+            self.rendered.out = out;
+        }
+        if self.rendered.err.is_empty() {
+            self.rendered.err = err;
+        }
+    }
+
+    /// Answers requests while a thread writes.
+    fn write_and_answer(&mut self, streams: &mut Streams, out: &[u8], err: &[u8], scrapes: &Scrapes) -> io::Result<()> {
+        let done = poll::eventfd()?;
+        let written = thread::scope(|scope| {
+            let write = || {
+                let written = streams.write(out, err);
+                poll::wake(&done);
+                written
+            };
+            let writing = thread::Builder::new().name("rbt-write".into()).spawn_scoped(scope, write).ok()?;
+            while !writing.is_finished() {
+                poll::wait(&[done.as_raw_fd(), scrapes.fd()], MAX_WAIT);
+                // the next turn of the loop reports a failure
+                let _ = scrapes.answer(self);
+            }
+            Some(writing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        });
+        // without a thread, exporters wait
+        written.unwrap_or_else(|| streams.write(out, err))
+    }
+
+    /// Is a write of this many bytes of output and of messages certain not to wait?
+    fn is_written_at_once(&self, out: usize, err: usize) -> bool {
+        let Some(fd) = &self.out_fd else { return false };
+        let is_direct =
+            |fd: BorrowedFd, bytes: usize| bytes == 0 || is_regular(fd) || !self.shares_output && bytes <= MAX_DIRECT && poll::writable(fd);
+        is_direct(fd.as_fd(), out) && is_direct(io::stderr().as_fd(), err)
+    }
+}
+
+fn is_regular(fd: BorrowedFd) -> bool {
+    rustix::fs::fstat(fd).is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file())
+}
