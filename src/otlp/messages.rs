@@ -232,7 +232,10 @@ fn data_point(family: &Family, series: &Series, point: &Point, times: &Times) ->
                 .filter(|(bound, _)| *bound != i128::MAX)
                 .map(|(bound, _)| double(*bound, family.power).to_bits())
                 .collect();
-            if !bounds.is_empty() {
+            if bounds.is_empty() {
+                // some receivers ignore a histogram without buckets
+                to.packed_fixed(6, [point.count]);
+            } else {
                 let mut counts: Vec<u64> = point.buckets.iter().map(|(_, n)| *n).collect();
                 counts.resize(bounds.len() + 1, 0);
                 to.packed_fixed(6, counts).packed_fixed(7, bounds);
