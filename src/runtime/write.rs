@@ -38,12 +38,13 @@ impl Streams<'_> {
 impl RunContext<'_> {
     /// Writes the rendered messages, and before them the rendered output if `time`.
     pub(super) fn write(&mut self, time: bool) {
+        // while another thread writes, later text waits
+        let Some(mut streams) = self.streams.take() else { return };
         let mut out = if time { std::mem::take(&mut self.rendered.out) } else { Vec::new() };
         let mut err = std::mem::take(&mut self.rendered.err);
         if self.broken.is_some() {
             out.clear();
         }
-        let Some(mut streams) = self.streams.take() else { return };
         let written = match self.scrapes.clone().filter(|_| !self.is_written_at_once(out.len(), err.len())) {
             Some(scrapes) => self.write_and_answer(&mut streams, &out, &err, &scrapes),
             None => streams.write(&out, &err),
