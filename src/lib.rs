@@ -188,6 +188,8 @@ pub mod input;
 pub mod output;
 pub mod progress;
 pub mod protobuf;
+#[cfg(test)]
+pub mod random;
 pub mod settings;
 pub mod state;
 pub mod streams;

@@ -13,8 +13,8 @@ const LAYERS: &[Layer] = &[
         name: "words",
         peers: true,
         modules: &[
-            "diag", "failure", "streams", "terminal", "progress", "protobuf", "types", "units", "value", "decode", "host", "input",
-            "settings", "state", "output", "timeline", "tls", "http",
+            "diag", "failure", "streams", "terminal", "progress", "protobuf", "random", "types", "units", "value", "decode", "host",
+            "input", "settings", "state", "output", "timeline", "tls", "http",
         ],
     },
     Layer { name: "data below the tables", peers: true, modules: &["syntax::ast"] },

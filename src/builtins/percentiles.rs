@@ -175,6 +175,7 @@ fn merge(agg: &Agg, slots: &[&[u8]]) -> Percentiles {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     /// [`index_code`] in plain code, with which tests also compare the kernel's code (`tests/cases`).
     fn index(v: u64) -> u64 {
@@ -206,13 +207,11 @@ mod tests {
 
     #[test]
     fn error_is_bounded() {
-        let mut rng = 88172645463325252u64;
+        let mut random = Random::new(88172645463325252);
         let mut last = 0;
         for i in 0..100_000u64 {
-            rng ^= rng << 13;
-            rng ^= rng >> 7;
-            rng ^= rng << 17;
-            let v = if i < 5000 { i } else { rng >> (rng & 63) };
+            let number = random.number();
+            let v = if i < 5000 { i } else { number >> (number & 63) };
             let off = middle(index(v)).abs_diff(i128::from(v));
             assert!(off * 32 <= u128::from(v), "{v}");
             assert!(v >= 32 || off == 0, "{v}");

@@ -1,6 +1,7 @@
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::random::Random;
 use crate::syntax::ast::CItem;
 use crate::system::fake::Fake;
 use crate::system::{CMacro, TypeName};
@@ -250,13 +251,8 @@ fn changed_text_does_not_panic() {
         "s",
     ];
     let sys = fake().with_header("/include/a.h", "struct inner { int x; };\n#define Z F(1, 2)\n");
-    let mut state = 0x2545_f491_4f6c_dd1du64;
-    let mut random = |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state % below.max(1) as u64) as usize
-    };
+    let mut numbers = Random::new(0x2545_f491_4f6c_dd1d);
+    let mut random = |below: usize| numbers.below(below);
     for _ in 0..1500 {
         let mut text = seed.to_owned();
         for _ in 0..1 + random(6) {

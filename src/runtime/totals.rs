@@ -210,6 +210,7 @@ fn added(agg: &Agg, known: Option<AggregateState>, counted: Option<AggregateStat
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
     use crate::value::Value;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -315,7 +316,7 @@ mod tests {
     #[test]
     fn series_end_when_all_exporters_have_their_totals() {
         for seed in 1u64..400 {
-            let mut numbers = Numbers(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let mut numbers = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             let mut totals = Totals::new(1 + seed % 4);
             let (mut contents, mut truth) = (BTreeMap::new(), 0);
             let mut receivers = [Receiver::default(), Receiver::default()];
@@ -391,24 +392,12 @@ mod tests {
         assert_eq!(shown(&[(1, 9), (3, 1)]), [(1, 12), (3, 5)]);
     }
 
-    /// A source of numbers that differ; the same ones in each run of the test.
-    struct Numbers(u64);
-
-    impl Numbers {
-        fn below(&mut self, n: u64) -> u64 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            self.0 % n
-        }
-    }
-
     /// Random sequences of what scripts and users do. The map is read before and after a change that removes counts,
     /// because no reader can know what it does not see.
     #[test]
     fn exported_counters_equal_what_was_counted() {
         for (seed, max_series, keys) in (1u64..300).map(|seed| (seed, [3, 10, 50][seed as usize % 3], 1 + seed % 20)) {
-            let mut numbers = Numbers(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let mut numbers = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             let mut totals = Totals::new(max_series);
             let (mut contents, mut truth) = (BTreeMap::new(), BTreeMap::new());
             let (mut before, mut increases): (Shown, BTreeMap<u64, u64>) = Default::default();

@@ -1,6 +1,7 @@
 //! Scripts that no person writes.
 
 use super::*;
+use crate::random::Random;
 
 /// Scripts assembled from pieces at random (always the same): accepted ones keep the guarantee, and nothing panics.
 #[test]
@@ -127,13 +128,8 @@ fn random_scripts_do_not_panic() {
             grow(more, depth.saturating_sub(1), next, to);
         }
     }
-    let mut seed = 0x2545_F491_4F6C_DD1Du64;
-    let mut next = |n: usize| {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        (seed % n as u64) as usize
-    };
+    let mut numbers = Random::new(0x2545_F491_4F6C_DD1D);
+    let mut next = |below: usize| numbers.below(below);
     let (mut parsed, mut passed) = (0, 0);
     let sys = Fake::new(MACHINE).unwrap();
     for round in 0..1500 {

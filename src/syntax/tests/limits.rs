@@ -1,6 +1,7 @@
 //! Nesting, length and malformed text: the parser quickly returns a diagnostic or a tree, and never panics.
 
 use super::*;
+use crate::random::Random;
 use std::time::{Duration, Instant};
 
 fn code(text: &str) -> &'static str {
@@ -81,18 +82,6 @@ fn length_is_linear_and_height_bounded() {
     assert_eq!(code(&format!("begin {{ f({}1) }}", "1, ".repeat(20_000))), "");
 }
 
-/// A generator with a fixed seed.
-struct Random(u64);
-
-impl Random {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % sides.max(1) as u64) as usize
-    }
-}
-
 const SEEDS: &[&str] = &[
     "#!/x\n#include <a.h>\nstruct a { int x[4]; } __attribute__((packed));\nconfig = { a = 1; b = \"x\" }\nimport \"y\";\nbegin { }",
     "let @m = lruhash(10);\nmacro add(x, $v, @m) { $v + x }\nfn sq($a : uint64) : uint64 { return $a * $a; }",
@@ -145,20 +134,20 @@ const SCRAPS: &[&str] = &[
 #[test]
 fn mutated_scripts_never_panic() {
     let start = Instant::now();
-    let mut dice = Random(0x2545_F491_4F6C_DD1D);
+    let mut random = Random::new(0x2545_F491_4F6C_DD1D);
     let mut accepted = 0;
     for round in 0..2_500 {
         let mut text: Vec<char> = SEEDS[round % SEEDS.len()].chars().collect();
-        for _ in 0..=dice.roll(4) {
-            let at = dice.roll(text.len() + 1);
-            match dice.roll(4) {
-                0 => drop(text.drain(at..(at + dice.roll(6)).min(text.len()))),
-                1 => drop(text.splice(at..at, SCRAPS[dice.roll(SCRAPS.len())].chars())),
+        for _ in 0..=random.below(4) {
+            let at = random.below(text.len() + 1);
+            match random.below(4) {
+                0 => drop(text.drain(at..(at + random.below(6)).min(text.len()))),
+                1 => drop(text.splice(at..at, SCRAPS[random.below(SCRAPS.len())].chars())),
                 2 => text.truncate(at.max(text.len() / 2)),
                 _ => {
-                    let other: Vec<char> = SEEDS[dice.roll(SEEDS.len())].chars().collect();
-                    let from = dice.roll(other.len());
-                    let to = (from + dice.roll(20)).min(other.len());
+                    let other: Vec<char> = SEEDS[random.below(SEEDS.len())].chars().collect();
+                    let from = random.below(other.len());
+                    let to = (from + random.below(20)).min(other.len());
                     drop(text.splice(at..at, other[from..to].iter().copied()));
                 }
             }

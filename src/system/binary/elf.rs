@@ -207,6 +207,7 @@ fn objects(symbols: Vec<Symbol<'_>>) -> Vec<(String, u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     fn opened(name: &str) -> Binary {
         open(&resolve(name, None).unwrap()[0].path, &[]).unwrap()
@@ -273,14 +274,8 @@ mod tests {
         for i in 0..400 {
             parse(&whole[..whole.len() * i / 400]);
         }
-        // A generator with a fixed seed (xorshift) makes failures reproducible.
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut random = |below: usize| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state % below as u64) as usize
-        };
+        let mut numbers = Random::new(0x9e37_79b9_7f4a_7c15);
+        let mut random = |below: usize| numbers.below(below);
         let sections = u64::from_le_bytes(whole[40..48].try_into().unwrap()) as usize;
         for i in 0..1200 {
             let mut bytes = whole.clone();

@@ -5,21 +5,10 @@ use std::process::Command;
 
 use object::{Object, ObjectSection};
 
+use crate::random::Random;
 use crate::system::binary::debug_files::DebugInformation;
 use crate::system::machine::live::Live;
 use crate::system::{TargetInfo, TypeName, binary::debug_files, binary::demangle, binary::elf, binary::instructions, binary::python};
-
-/// A generator with a fixed seed (xorshift) makes failures reproducible.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % n.max(1) as u64) as usize
-    }
-}
 
 fn made(folder: &Path, compiler: &str, source: &str) -> PathBuf {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(source);
@@ -110,7 +99,7 @@ fn damaged_files_do_not_panic() {
         files.push(packed);
     }
     let bad = folder.join("bad");
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     for file in &files {
         let whole = std::fs::read(file).unwrap();
         let sound = ask(file);
@@ -135,7 +124,7 @@ fn damaged_split_files_do_not_panic() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/shapes.c");
     let build = "cc -g -gsplit-dwarf -O1 $FLAGS -c -o shapes.o \"$SOURCE\" && cc -o shapes shapes.o";
     let package = "llvm-dwp-19 -e shapes -o shapes.dwp && rm shapes.dwo";
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let mut asked = 0;
     for (flags, script, name) in [
         ("-gdwarf-4", build.to_owned(), "shapes.dwo"),

@@ -337,6 +337,7 @@ fn image(path: &Path) -> Option<(&'static [u8], Vec<Segment>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
     use crate::system::{Abi, Function};
     use crate::types::Type;
 
@@ -415,14 +416,8 @@ mod tests {
             let wanted = file.sections().filter(|s| s.name().is_ok_and(|n| n.starts_with(".debug")));
             wanted.filter_map(|s| s.file_range()).map(|(at, size)| (at as usize, size as usize)).collect()
         };
-        // A generator with a fixed seed (xorshift) makes failures reproducible.
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut random = |below: usize| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state % below.max(1) as u64) as usize
-        };
+        let mut numbers = Random::new(0x9e37_79b9_7f4a_7c15);
+        let mut random = |below: usize| numbers.below(below);
         let path = folder.join("damaged");
         let mut answered = 0;
         for _ in 0..600 {

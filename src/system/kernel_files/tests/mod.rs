@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use made::{Form, Table};
 
 use super::*;
+use crate::random::Random;
 use crate::system::events::tracefs::parse_format;
 use crate::types::Type;
 
@@ -212,13 +213,8 @@ fn reads_an_arm64_image() {
 #[test]
 fn reads_or_rejects_damaged_images() {
     let folder = Folder::new("damaged");
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state % below as u64) as usize
-    };
+    let mut numbers = Random::new(0x9e37_79b9_7f4a_7c15);
+    let mut random = |below: usize| numbers.below(below);
     let wholes = [made::kernel(Form::Before), made::kernel(Form::Itself), made::module()];
     let mut read = 0;
     for n in 0..600 {
