@@ -107,10 +107,10 @@ impl<'c> Gen<'_, 'c> {
         let mut chunk = self.e.begin_chunk(&name);
         chunk.builder = self.emit_into(chunk.builder, |g, _| {
             g.e.spare_stack(STACK);
-            let around = (g.body.loops.take(), std::mem::take(&mut g.body.depth));
+            let around = (g.body.loops.take(), std::mem::take(&mut g.body.depth), g.body.iteration_limit);
             g.own_loops(stmts);
             g.statements(stmts);
-            (g.body.loops, g.body.depth) = around;
+            (g.body.loops, g.body.depth, g.body.iteration_limit) = around;
         });
         if let Some(chunks) = &mut self.body.chunks {
             chunks.within -= 1;

@@ -8,6 +8,7 @@
 //! - `storage.rs`: the type and layout of each map
 //! - `double_buffer.rs`: maps that are printed and cleared in one step
 //! - `follow.rs`: the programs that track followed processes; `session.rs`: entries and returns that share a program
+//! - `walked.rs`: the limits of loops whose iterations the verifier follows
 //! - `unwind.rs`: facts about the kernel for unwinding user stacks
 //! - `artifact.rs`: the result, an object and its manifest
 
@@ -30,6 +31,7 @@ mod storage;
 #[cfg(test)]
 mod tests;
 mod unwind;
+pub mod walked;
 
 use crate::builtins;
 use crate::diag::{Lines, Source, Span};
@@ -142,6 +144,8 @@ struct Body<'c> {
     loop_state: Option<u32>,
     /// Nesting depth of the functions of loops.
     depth: u32,
+    /// The number of iterations after which each of the current loops stops if the kernel lacks `bpf_loop`.
+    iteration_limit: u64,
     /// Set for a long body, which is split into functions.
     chunks: Option<chunk::Chunks>,
     /// The location of a function's result; none in the body of a program.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Gen, double_buffer};
+use super::{Gen, double_buffer, walked};
 use crate::builtins::{Codegen, MapId};
 use crate::diag::Span;
 use crate::emit::{
@@ -180,13 +180,21 @@ impl<'a, 'c> Gen<'a, 'c> {
                 }
                 self.e.end_copies(copies);
             }
-            StmtKind::While { cond, body } => self.while_(cond, body),
+            StmtKind::While { cond, body } => {
+                self.limit_iterations(s);
+                self.while_(cond, body);
+            }
             StmtKind::ForRange { var, from, to, body } => {
+                self.limit_iterations(s);
                 let (first, end) = (self.expr(from), self.expr(to));
                 let (first, end) = (self.e.scalar(&first), self.e.scalar(&end));
-                self.range(*var, first, end, body, s.span);
+                let limit = if walked::is_short(s) { MAX_WALKED_ITERATIONS } else { self.body.iteration_limit };
+                self.range(*var, (first, end), body, limit, s.span);
             }
-            StmtKind::ForMap { var, map, body } => self.each(*var, *map, body),
+            StmtKind::ForMap { var, map, body } => {
+                self.limit_iterations(s);
+                self.each(*var, *map, body);
+            }
             StmtKind::Break => self.jump(true),
             StmtKind::Continue => self.jump(false),
             StmtKind::Return(value) => {
@@ -233,9 +241,16 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
     }
 
+    /// Sets the limit for a loop and those within it, for kernels without `bpf_loop`.
+    fn limit_iterations(&mut self, stmt: &Stmt) {
+        if self.body.depth == 0 {
+            self.body.iteration_limit = walked::iteration_limit(stmt);
+        }
+    }
+
     /// `for $v : first..end`. The kernel rejects more than [`MAX_ITERATIONS`] iterations; the loop then stops after these, which
-    /// is reported.
-    fn range(&mut self, var: hir::VarId, first: IntValue<'c>, end: IntValue<'c>, body: &[Stmt], span: Span) {
+    /// is reported. Without `bpf_loop`, it stops at `limit`.
+    fn range(&mut self, var: hir::VarId, (first, end): (IntValue<'c>, IntValue<'c>), body: &[Stmt], limit: u64, span: Span) {
         let number = FIRST_NUMBERS + 8 * self.body.depth.min(MAX_LOOP_NESTING - 1);
         let name = self.loop_name();
         let ptr = self.loop_context();
@@ -268,7 +283,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
             false => times,
         };
-        let r = self.e.bpf_loop(times, callback, ptr);
+        let r = self.e.bpf_loop(times, callback, ptr, limit);
         self.at(span);
         if self.e.target.loop_helper {
             self.e.check(Helper::Loop, r, 1);
@@ -277,7 +292,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 e.if_(all, |e| e.problem("`for` stopped after 8388608 iterations"));
             });
         } else {
-            self.left_early(r, times, "for");
+            self.left_early(r, times, limit, "for");
         }
         self.after_loop();
     }
@@ -310,24 +325,22 @@ impl<'a, 'c> Gen<'a, 'c> {
         });
         // one more than allowed, so that exceeding the limit is noticed
         let max = self.e.int(MAX_ITERATIONS + 1);
-        let r = self.e.bpf_loop(max, callback, ptr);
+        let r = self.e.bpf_loop(max, callback, ptr, self.body.iteration_limit);
         if self.e.target.loop_helper {
             self.e.check(Helper::Loop, r, 1);
         } else {
-            self.left_early(r, max, "while");
+            self.left_early(r, max, self.body.iteration_limit, "while");
         }
         self.after_loop();
     }
 
     /// Reports a loop that stopped at the iteration limit of this kernel before it was finished.
-    fn left_early(&mut self, iterations: IntValue<'c>, requested: IntValue<'c>, word: &str) {
-        let all = self.e.cmp(Cmp::Eq, iterations, self.e.int(MAX_WALKED_ITERATIONS));
+    fn left_early(&mut self, iterations: IntValue<'c>, requested: IntValue<'c>, limit: u64, word: &str) {
+        let all = self.e.cmp(Cmp::Eq, iterations, self.e.int(limit));
         self.e.if_(all, |e| {
-            let more = e.cmp(Cmp::Ugt, requested, e.int(MAX_WALKED_ITERATIONS));
+            let more = e.cmp(Cmp::Ugt, requested, e.int(limit));
             e.if_(more, |e| {
-                e.problem(&format!(
-                    "`{word}` stopped after {MAX_WALKED_ITERATIONS} iterations, the limit of this kernel; Linux 5.17 allows more"
-                ))
+                e.problem(&format!("`{word}` stopped after {limit} iterations, the limit of this kernel; Linux 5.17 allows more"))
             });
         });
     }

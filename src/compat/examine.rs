@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use crate::cli::{self, Command, Program};
-use crate::codegen::{self, Compiled};
+use crate::codegen::{self, Compiled, walked};
 use crate::diag::codes::{DependsOn, depends_on};
 use crate::diag::{Diagnostic, Diagnostics, Severity, Source, Span, remedy};
-use crate::emit::{Dumps, MAX_WALKED_ITERATIONS};
+use crate::emit::Dumps;
 use crate::failure::without_os_error;
 use crate::frontend::explain::{self, not_compiled, refused_mechanisms};
 use crate::frontend::{self, Checked, configure, from_environment, import, read, require_probe};
@@ -254,18 +254,19 @@ impl Examiner<'_> {
             return;
         }
         let mut first = None;
-        for probe in &script.probes {
-            hir::visit(&probe.body, &mut |node| {
+        for body in script.probes.iter().flat_map(|p| std::iter::once(&p.body).chain(p.functions.iter().map(|f| &f.body))) {
+            hir::visit_within(body, &mut |node, context| {
                 if let hir::Node::Stmt(stmt) = node
-                    && is_loop(stmt)
-                    && iterations(stmt).is_none_or(|n| n > MAX_WALKED_ITERATIONS)
+                    && context.loops == 0
+                    && let Some(limit) = walked::limited(stmt)
                 {
-                    first = first.or(Some(stmt.span));
+                    first = first.or(Some((stmt.span, limit)));
                 }
             });
         }
-        if let Some(span) = first {
-            let message = format!("on this kernel, a loop stops after {MAX_WALKED_ITERATIONS} iterations, or is too complex to load");
+        if let Some((span, limit)) = first {
+            let message =
+                format!("on this kernel, this loop and those in it stop after {limit} iterations each, or are too complex to load");
             let (place, help) = (source_location(span, &self.sources), remedy("loop-limit").map(str::to_owned));
             self.result.findings.push(Finding {
                 rule: "loop-limit",
@@ -583,24 +584,4 @@ fn has_parameter(point: &str) -> bool {
 /// An attach point as written.
 fn point_text(point: &ast::AttachPoint) -> String {
     point.segments.iter().map(|s| s.text.as_str()).collect::<Vec<_>>().join(":")
-}
-
-fn is_loop(stmt: &hir::Stmt) -> bool {
-    matches!(stmt.kind, hir::StmtKind::While { .. } | hir::StmtKind::ForRange { .. })
-}
-
-/// The number of iterations of a loop with those of the loops within; none if it is unknown.
-fn iterations(stmt: &hir::Stmt) -> Option<u64> {
-    let hir::StmtKind::ForRange { from, to, body, .. } = &stmt.kind else { return None };
-    let number = |e: &hir::Expr| if let hir::ExprKind::Int(n) = e.kind { Some(n as i64) } else { None };
-    let times = u64::try_from(number(to)?.saturating_sub(number(from)?)).unwrap_or(0);
-    let mut within = Some(1);
-    hir::visit(body, &mut |node| {
-        if let hir::Node::Stmt(stmt) = node
-            && is_loop(stmt)
-        {
-            within = within.zip(iterations(stmt)).map(|(bound, n)| bound.max(n));
-        }
-    });
-    times.checked_mul(within?)
 }

@@ -163,6 +163,9 @@ fn loops_beyond_the_limit() {
     let without = Fake::new(&all.replace("feature Loop;", "")).unwrap();
     let noted = |script: &str, sys: &Fake| seen_on(script, sys, "5.10.0").findings.iter().any(|f| f.rule == "loop-limit");
     let nested = "begin { for $i : 0..100 { for $j : 0..6 { @ = $j; } } }";
+    let within_a_while = "begin { while (1) { for $j : 0..pid { @ = $j; } } }";
+    let told = seen_on(within_a_while, &without, "5.10.0").findings.into_iter().find(|f| f.rule == "loop-limit");
+    assert!(told.unwrap().message.contains("after 32 iterations"));
     for script in ["begin { for $i : 0..513 { @ = $i; } }", "begin { $i = 0; while ($i < 3) { $i++; } }", nested] {
         assert!(noted(script, &without) && !noted(script, &kernel(KERNEL)), "{script}");
     }

@@ -62,8 +62,8 @@ impl<'a, 'c> Builder<'a, 'c> {
     }
 
     /// Calls a function of a number and a pointer with each of 0 .. `times` until it returns 1, as `bpf_loop` does. The result
-    /// is the number of calls.
-    pub fn bpf_loop(&mut self, times: IntValue<'c>, callback: PointerValue<'c>, ptr: PointerValue<'c>) -> IntValue<'c> {
+    /// is the number of calls. Without `bpf_loop`, they are at most `limit`, of up to [`MAX_WALKED_ITERATIONS`].
+    pub fn bpf_loop(&mut self, times: IntValue<'c>, callback: PointerValue<'c>, ptr: PointerValue<'c>, limit: u64) -> IntValue<'c> {
         if self.target.loop_helper {
             let none = self.int(0);
             return self.call(Helper::Loop, &[times.into(), callback.into(), ptr.into(), none.into()]);
@@ -78,7 +78,7 @@ impl<'a, 'c> Builder<'a, 'c> {
                 // The comparison with a constant shows the verifier that the loop ends: on 5.10, numbers on the stack that it need not
                 // know exactly are equal to it, and if it does not know `times` either, a turn seems to change nothing.
                 let i = e.load_volatile(iterations, U64);
-                e.cmp(Cmp::Ult, i, e.int(MAX_WALKED_ITERATIONS))
+                e.cmp(Cmp::Ult, i, e.int(limit))
             },
             |e| {
                 // loaded again, so that LLVM does not merge the comparisons
@@ -119,7 +119,7 @@ impl<'a, 'c> Builder<'a, 'c> {
                 turn(e, *i, &numbers)
             });
             let max = self.int(max);
-            return self.bpf_loop(max, callback, ptr);
+            return self.bpf_loop(max, callback, ptr, MAX_WALKED_ITERATIONS);
         }
         let iterations = self.scalar_slot();
         let zero = self.int(0);

@@ -2,7 +2,7 @@
 
 use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
 
-use super::{Builder, Cmp};
+use super::{Builder, Cmp, MAX_WALKED_ITERATIONS};
 use crate::types::Int;
 
 const BYTE: Int = Int { bytes: 1, signed: false };
@@ -200,7 +200,7 @@ impl<'c> Builder<'_, 'c> {
         let zero = self.int(0);
         self.store(ctx, 16, 8, zero);
         let times = self.int(cap.into());
-        self.bpf_loop(times, from, ctx);
+        self.bpf_loop(times, from, ctx, MAX_WALKED_ITERATIONS);
         let found = self.load(ctx, 16, U64);
         self.hide_range(found)
     }

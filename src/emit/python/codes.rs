@@ -6,7 +6,7 @@ use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
 
 use super::super::mem::U64;
 use super::super::shared::{CODE_HASH, CODE_ID, CODE_RECORD, Code, Process, Reason};
-use super::super::{Builder, Cmp, Helper};
+use super::super::{Builder, Cmp, Helper, MAX_WALKED_ITERATIONS};
 use super::{U32, Walk};
 use crate::bug;
 use crate::system::binary::python::Layout;
@@ -104,7 +104,7 @@ impl<'c> Builder<'_, 'c> {
                 e.int(0)
             });
             let words = self.int(words.into());
-            self.bpf_loop(words, each, state);
+            self.bpf_loop(words, each, state, MAX_WALKED_ITERATIONS);
             return self.load(state, 8, U64);
         }
         let hash = self.scalar_slot();
