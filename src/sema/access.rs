@@ -2,6 +2,7 @@
 
 #![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::body::{BodyChecker, error_expr};
@@ -11,10 +12,10 @@ use super::hir::{Expr, ExprKind};
 use super::types::in_space;
 use crate::builtins::memory::shown_member;
 use crate::diag::{Diagnostic, Span, plural};
-use crate::probes::{ArgRef, ContextField, FieldLocation};
+use crate::probes::{ArgRef, Attach, ContextField, FieldLocation};
 use crate::syntax::ast::{self, BinOp};
-use crate::system::NoLocation;
 use crate::system::binary::string_layouts;
+use crate::system::{Function, NoLocation};
 use crate::types::{Field, Space, Type};
 
 impl BodyChecker<'_> {
@@ -113,11 +114,37 @@ impl BodyChecker<'_> {
                 Expr { kind: ExprKind::Context(ArgRef::Named(field.clone())), ty, span }
             }
             None => {
+                if let Some(d) = self.argument_of_namesakes(name) {
+                    self.report(d);
+                    return error_expr(span);
+                }
                 let names: Vec<String> = context.fields.iter().map(|f| f.field.name.clone()).collect();
                 let site = format!("{}'s args", self.site.name);
                 self.no_field(&site, name, &names)
             }
         }
+    }
+
+    /// The error for an argument that only other functions with the same name have, such as static functions of other files. It
+    /// names these by their addresses.
+    fn argument_of_namesakes(&self, name: &ast::Ident) -> Option<Diagnostic> {
+        let Attach::Uprobe { path, offset, function, .. } = &self.site.attach else { return None };
+        let binary = self.env.sys.binary(path).ok()?;
+        let has = |f: &Function| {
+            let arguments = self.env.sys.arguments(path, f).ok().flatten().unwrap_or_default();
+            arguments.iter().any(|a| a.name == name.name)
+        };
+        let mut places: Vec<u64> = binary.functions_named(function).filter(|f| f.offset != *offset && has(f)).map(|f| f.addr).collect();
+        places.sort_unstable();
+        places.dedup();
+        let count = binary.functions_named(function).map(|f| f.offset).collect::<BTreeSet<_>>().len();
+        let message = format!("not all of the {count} functions named `{function}` have an argument `{}`", name.name);
+        let points = places.iter().map(|addr| format!("`{}:{}:{addr:#x}`", self.site.kind.name(), path.display()));
+        let help = match places.as_slice() {
+            [_] => format!("probe the one that has it by its address: {}", points.collect::<String>()),
+            _ => format!("probe those that have it by their addresses, such as {}", points.take(3).collect::<Vec<_>>().join(" and ")),
+        };
+        (!places.is_empty()).then(|| Diagnostic::error("unknown-field", name.span, message).help(help))
     }
 
     /// `base.0`
