@@ -1,6 +1,6 @@
 """Compares the arguments of a program's functions according to gdb with the locations from which rbt would read them.
 
-gdb runs this script. The environment variables PLACES and ANSWERS name files, and LIMIT and PATIENCE (in seconds) are limits.
+gdb runs this script. The environment variables PLACES and ANSWERS name files, and LIMIT and TIMEOUT (in seconds) are limits.
 Each line of PLACES is a JSON object with a function's address, its symbol, and the name of each argument with its pieces, or the
 reason why it has none. This script stops each function twice. It reads the pieces at the function's entry. It reads gdb's values
 where gdb stops for `break FUNCTION`. ANSWERS receives one line for each argument and call, with a verdict: equal, entry (equal to
@@ -244,7 +244,7 @@ with open(program, "rb") as f:
     position_independent = f.read(18)[16] == 3
 bias = base if position_independent else 0
 stops = where_gdb_stops(dict.fromkeys(f["name"] for f in functions))
-END = time.time() + float(os.environ.get("PATIENCE", "60"))
+END = time.time() + float(os.environ.get("TIMEOUT", "60"))
 for told in functions:
     f = Function(told, bias)
     try:

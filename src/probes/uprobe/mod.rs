@@ -38,7 +38,7 @@ pub static URETPROBE: Uprobe = Uprobe {
     info: Info {
         names: &["uretprobe", "ur"],
         usage: "uretprobe:BINARY:[LANGUAGE:]FUNCTION",
-        doc: "The return of a function in a program or shared library. `retval` is its result. rbt probes a Go function at each of its return instructions. `retval` is the first word of its result.",
+        doc: "The return of a function in a program or shared library. `retval` is its result. rbt probes a Go function at each of its return instructions. `retval` is the first word of its results, if that is in a register.",
         example: "uretprobe:libc:malloc /retval == 0/ { @failed = count(); }",
     },
     ret: true,

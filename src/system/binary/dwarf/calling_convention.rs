@@ -171,7 +171,7 @@ impl BinaryTypes {
     }
 
     /// Does the unit's language use the calling convention of C?
-    fn is_of_c(&self, die: Die) -> bool {
+    pub(super) fn is_of_c(&self, die: Die) -> bool {
         let language = self.unit(die).and_then(|u| u.entry(u.header.root_offset()).ok()?.attr(DW_AT_language).map(gimli::Attribute::value));
         let Some(AttributeValue::Language(language)) = language else { return false };
         matches!(
@@ -287,7 +287,7 @@ impl BinaryTypes {
     }
 
     /// Is it a C++ object for which the debug information does not say whether it has a nontrivial copy constructor?
-    fn may_go_by_reference(&self, ty: Option<Die>, depth: u32) -> bool {
+    pub(super) fn may_go_by_reference(&self, ty: Option<Die>, depth: u32) -> bool {
         let Some((die, entry)) = ty.and_then(|t| self.bare(t)).filter(|_| depth < DEPTH) else { return false };
         matches!(entry.tag(), gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type)
             && entry.attr(DW_AT_calling_convention).is_none()
@@ -465,7 +465,11 @@ impl BinaryTypes {
             }
             _ => {
                 let size = Self::number(entry, DW_AT_byte_size).unwrap_or(8);
-                if size == 0 || u64::from(at) % size.min(8) != 0 {
+                // `()` of Rust
+                if size == 0 {
+                    return Some(());
+                }
+                if u64::from(at) % size.min(8) != 0 {
                     return None;
                 }
                 if is_float(entry) && size > 8 && !self.is_in_registers(die, entry) {

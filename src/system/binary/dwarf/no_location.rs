@@ -27,6 +27,8 @@ pub enum NoLocation {
     Order,
     /// It is in memory, at an address that no register has.
     Memory,
+    /// It is in memory if its class is not trivially copyable, which the debug information does not say, else in a vector register.
+    Unstated,
     /// Its type is unknown.
     Type,
     /// Its size is zero.
@@ -48,6 +50,7 @@ impl fmt::Display for NoLocation {
             NoLocation::Disagrees => "the debug information and the calling convention disagree about where it is",
             NoLocation::Order => "the debug information does not have the arguments in the order of their registers",
             NoLocation::Memory => "it is in memory, and no register has its address",
+            NoLocation::Unstated => "the debug information does not say whether it is in memory or in a floating-point register",
             NoLocation::Type => "its type is not supported",
             NoLocation::Empty => "it has no bytes",
             NoLocation::Odd => "its location is not supported",
@@ -61,7 +64,7 @@ impl NoLocation {
         match self {
             NoLocation::Float | NoLocation::Vector => "no BPF program reads floating-point registers",
             NoLocation::Constant(_) | NoLocation::Empty => "remove it: it is the same in every call",
-            NoLocation::Memory => "read the value at the entry of the function that receives it",
+            NoLocation::Memory | NoLocation::Unstated => "read the value at the entry of the function that receives it",
             NoLocation::OptimizedAway
             | NoLocation::NotRecorded
             | NoLocation::Partly
