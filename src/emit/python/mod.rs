@@ -82,6 +82,8 @@ struct Walk {
     texts: [u64; 4],
     /// `ob_size`, `ob_shash` and the first bytes of the line table.
     table_head: [u64; TABLE_HEAD],
+    /// The first bytes of a string without a hash.
+    text_start: [u64; TEXT_START],
     /// The current frame and its code object, as far as they are read.
     frame_bytes: [u8; FRAME + 8],
     code_bytes: [u8; CODE + 8],
@@ -96,6 +98,9 @@ pub(super) const CALL_OF_LOOP: u64 = 12;
 
 /// Words of a line table that distinguish code objects at the same address before Python 3.12.
 const TABLE_HEAD: usize = 6;
+/// Words of a name that distinguish it from another one at the same address, if Python has not computed its hash, as for
+/// `co_qualname` of a method in Python 3.11.
+const TEXT_START: usize = 10;
 
 /// Maximum number of bytes that are read of a frame and of a code object: powers of two.
 const FRAME: usize = 128;
@@ -467,10 +472,8 @@ impl<'c> Builder<'_, 'c> {
                 // a short one may be at the end of its memory: unreadable bytes are zero
                 let (from, to) = (e.add(table, e.load(walk, layout!(bytes_size), U32)), e.offset(walk, at!(table_head)));
                 e.read_user(to, size_of::<[u64; TABLE_HEAD]>() as u64, from);
-                (0..4 + TABLE_HEAD as u32).fold(hash, |hash, i| {
-                    let word = e.load(walk, at!(texts) + i * 8, U64);
-                    e.mix_hash(hash, word)
-                })
+                let hash = e.mix_words(hash, walk, at!(texts), 4 + TABLE_HEAD as u32);
+                (0..).zip([name, file]).fold(hash, |hash, (i, text)| e.mix_text_start(hash, walk, text, i))
             },
         );
         let tgid = self.tgid();
@@ -481,6 +484,30 @@ impl<'c> Builder<'_, 'c> {
         let known = self.lookup(map, key);
         let found = self.not_null(known);
         self.choose(found, |e| e.load(known, 0, U64), |e| e.send_code(slot))
+    }
+
+    /// Mixes words of the walk's memory into a hash.
+    fn mix_words(&mut self, hash: IntValue<'c>, walk: PointerValue<'c>, at: u32, words: u32) -> IntValue<'c> {
+        (0..words).fold(hash, |hash, i| {
+            let word = self.load(walk, at + i * 8, U64);
+            self.mix_hash(hash, word)
+        })
+    }
+
+    /// Mixes the start of a string into a hash if the string, of which this is the index in `texts`, has no hash.
+    fn mix_text_start(&mut self, hash: IntValue<'c>, walk: PointerValue<'c>, text: IntValue<'c>, index: u32) -> IntValue<'c> {
+        // `hash` of Include/cpython/unicodeobject.h: -1 before it is computed
+        let has_hash = self.cmp(Cmp::Ne, self.load(walk, at!(texts) + index * 16 + 8, U64), self.int(u64::MAX));
+        self.choose(
+            has_hash,
+            |_| hash,
+            |e| {
+                // a short one may be at the end of its memory: unreadable bytes are zero
+                let (from, to) = (e.add(text, e.load(walk, layout!(text_ascii), U32)), e.offset(walk, at!(text_start)));
+                e.read_user(to, size_of::<[u64; TEXT_START]>() as u64, from);
+                e.mix_words(hash, walk, at!(text_start), TEXT_START as u32)
+            },
+        )
     }
 
     /// Reads the lengths and hashes of two strings; without them, the function returns 1 and the walk is over.
