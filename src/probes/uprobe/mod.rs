@@ -27,7 +27,7 @@ pub static UPROBE: Uprobe = Uprobe {
     info: Info {
         names: &["uprobe", "u"],
         usage: "uprobe:BINARY:[LANGUAGE:]FUNCTION[+OFFSET] uprobe:BINARY:ADDRESS or uprobe:BINARY@FILE:LINE[:COLUMN]",
-        doc: "The entry of a function in a program or shared library, or an instruction at an address or a source line. BINARY is a path, a command, or the name of a library such as `libc`. With -p, an empty BINARY is the program of the process. `args` has the arguments by name if the binary has debug information (DWARF). `arg0`, `arg1` and so on are the argument registers. See FUNCTIONS OF PROCESSES in rbt-language(7).",
+        doc: "The entry of a function in a program or shared library, or an instruction at an address or a source line. BINARY is a path, a command, or the name of a library such as `libc`. With -p, an empty BINARY is the program of the process. `args` has the arguments by name if the binary has debug information (DWARF). `arg0`, `arg1` and so on are the argument registers. A Go function that grows its stack, or is preempted at its entry, starts again there and counts again. See FUNCTIONS OF PROCESSES in rbt-language(7).",
         example: "uprobe:libc:malloc { @bytes = hist(arg0); }",
     },
     ret: false,
