@@ -2,10 +2,11 @@
 # Installs the packages that rbt needs on Debian 12 or newer. Installed packages are not changed.
 #
 #   tests/setup.sh build    Install the packages that are needed to build rbt.
-#   tests/setup.sh release  Install those of `build`, and those that make a release (tests/release/make.sh).
-#   tests/setup.sh arm64    Install those of `release`, and those that build rbt for arm64 (tests/arm64/build.sh). Unpack QEMU, a
-#                           root directory and Linux 6.1 and 6.12 for arm64 into a cache, to run rbt in an emulated machine.
-#   tests/setup.sh test     Install those of `release`, and those that the tests need. Unpack QEMU and Debian's Linux 5.10, 6.1
+#   tests/setup.sh release  Install those of `build`, and those that make a release (tests/release/make.sh). On x86_64, these
+#                           include a cross compiler for arm64 (tests/arm64/build.sh).
+#   tests/setup.sh arm64    Install those of `release`. Unpack QEMU, a root directory and Linux 6.1 and 6.12 for arm64 into a
+#                           cache, to run rbt in an emulated machine.
+#   tests/setup.sh test     Install those of `build`, and those that the tests need. Unpack QEMU and Debian's Linux 5.10, 6.1
 #                           and 6.12 into a cache without installing them (tests/vm/vm-fetch.sh). Download the scripts of
 #                           Debian's bpftrace package (tests/tools.sh), the Python packages viztracer, duckdb, py-spy and
 #                           opentelemetry-proto, and the npm package speedscope.
@@ -22,10 +23,9 @@ newer='6.12.*-cloud-amd64'
 main() {
     case ${1:-} in
         build) install $build ;;
-        release) install $build $release ;;
+        release) cross_compiler ;;
         arm64)
-            install $build $release $arm64
-            ! command -v rustup >/dev/null || rustup target add aarch64-unknown-linux-gnu
+            cross_compiler
             machine_of_arm64 || { as_root apt-get -q update && machine_of_arm64; }
             ;;
         test)
@@ -53,6 +53,12 @@ install() {
     [ -n "$missing" ] || return 0
     as_root apt-get -q update
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -qy --no-install-recommends install $missing
+}
+
+cross_compiler() {
+    [ "$(uname -m)" = x86_64 ] || { install $build $release; return; }
+    install $build $release $arm64
+    ! command -v rustup >/dev/null || rustup target add aarch64-unknown-linux-gnu
 }
 
 # Unpacks QEMU and the kernels. On another version of Debian, a kernel is only in the suites of the version it belongs to.

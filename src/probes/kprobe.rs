@@ -203,6 +203,10 @@ impl ProbeKind for Kprobe {
         if env.settings.refuses(Mechanism::Fentry) {
             return Lowering::literal("a trampoline cannot be used, or is turned off");
         }
+        // the kernel is asked only where it matters, because the answer takes it milliseconds
+        if !env.sys.arch().always_has_trampolines && !env.sys.has(Feature::Trampoline) {
+            return Lowering::literal("the kernel has no trampolines");
+        }
         if [ContextFeatures::REGS, ContextFeatures::OVERRIDE].iter().any(|c| needs.features.contains(*c))
             || needs.args.iter().any(|a| matches!(a, ArgRef::Ctx))
         {

@@ -35,6 +35,8 @@ fn met(need: &str) -> bool {
         "otlp" => cached("RBT_OTLP", "rbt-otlp").is_dir(),
         "cgroup2" => read("/proc/self/mountinfo").contains(" - cgroup2 "),
         "btf" => there("/sys/kernel/btf/vmlinux"),
+        // CONFIG_KALLSYMS_ALL: the kernel's symbols include those of variables, such as the scheduler's queues.
+        "kallsyms_all" => read("/proc/kallsyms").lines().any(|l| l.ends_with(" runqueues")),
         "kprobe" => there("/sys/bus/event_source/devices/kprobe"),
         "uprobe" => there("/sys/bus/event_source/devices/uprobe"),
         // Only a trial shows whether the kernel has these features. `rbt info` tries them.

@@ -1,21 +1,23 @@
 #!/bin/bash
-# Makes the files of a release: rbt-VERSION-MACHINE.tar.gz, a .deb, an .rpm, and SHA256SUMS.
+# Makes the files of a release: rbt-VERSION-MACHINE.tar.gz, a .deb and an .rpm for each machine, and SHA256SUMS.
 #
-#   tests/release/make.sh [-b BINARY] [-q] [DIRECTORY]
+#   tests/release/make.sh [-b BINARY]... [-q] [DIRECTORY]
 #
 #   DIRECTORY  Write the files to this directory (default: target/dist).
-#   -b BINARY  Package this binary and the rbt-run in the same directory. By default, `cargo build --release` builds both.
+#   -b BINARY  Package this binary and the rbt-run in the same directory. By default, `cargo build --release` builds both for this
+#              machine, and on x86_64, tests/arm64/build.sh builds them for aarch64 as well. One of the binaries must run on this
+#              machine, because it writes the completions.
 #   -q         Compress the packages only slightly, which is faster.
 #
 # `tests/setup.sh release` installs the required packages. The build is reproducible: the same sources give the same files.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-usage() { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 die() { echo "make.sh: $*" >&2; exit 1; }
-binary= quickly=
+binaries=() quickly=
 while getopts :b:qh o; do
     case $o in
-        b) binary=$OPTARG ;;
+        b) binaries+=("$OPTARG") ;;
         q) quickly=1 ;;
         *) usage ;;
     esac
@@ -26,44 +28,79 @@ dist=${1:-target/dist}
 version=$(sed -n 's/^version = "\(.*\)"/\1/p;/^$/q' Cargo.toml)
 summary=$(sed -n 's/^description = "\(.*\)"/\1/p' Cargo.toml)
 license=$(sed -n 's/^license = "\(.*\)"/\1/p' Cargo.toml)
-machine=$(uname -m)
 # The modification time of all files in the archives.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 export SOURCE_DATE_EPOCH LC_ALL=C
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+temporary=$(mktemp -d)
+trap 'rm -rf "$temporary"' EXIT
 
 main() {
-    if [[ -z $binary ]]; then
+    if ((${#binaries[@]} == 0)); then
         cargo build --release --locked
-        binary=${CARGO_TARGET_DIR:-target}/release/rbt
+        binaries=("${CARGO_TARGET_DIR:-target}/release/rbt")
+        if [[ $(uname -m) == x86_64 ]]; then
+            binaries+=("$(tests/arm64/build.sh --release --locked --bins)")
+        fi
     fi
-    local runner file
-    runner=$(dirname "$binary")/rbt-run
-    for file in "$binary" "$runner"; do
-        headers=$(readelf -lW "$file") || die "$file: not a binary"
-        [[ $headers != *INTERP* ]] || die "$file is not linked statically"
-    done
     mkdir -p "$dist"
     dist=$(cd "$dist" && pwd)
     rm -f "$dist"/rbt[-_]* "$dist/SHA256SUMS"
-    install -D "$binary" "$work/rbt"
-    install -D "$runner" "$work/rbt-run"
-    strip "$work/rbt" "$work/rbt-run"
+    local binary native=
+    for binary in "${binaries[@]}"; do
+        machine_of "$binary"
+        [[ $machine != "$(uname -m)" ]] || native=$binary
+    done
+    [[ -n $native ]] || die "no binary runs on this machine ($(uname -m)) to write the completions: add one with -b"
+    completions "$native"
+    for binary in "${binaries[@]}"; do
+        package "$binary"
+    done
+    (cd "$dist" && sha256sum rbt* >SHA256SUMS)
+    ls -l "$dist"
+}
+
+# Sets $machine, its name in Debian, and the prefix of its binary utilities.
+machine_of() {
+    local headers file
+    for file in "$1" "$(dirname "$1")/rbt-run"; do
+        headers=$(readelf -hlW "$file") || die "$file: not a binary"
+        [[ $headers != *INTERP* ]] || die "$file is not linked statically"
+        case $headers in
+            *'Machine: '*X86-64*) machine=x86_64 architecture=amd64 gnu=x86_64-linux-gnu ;;
+            *'Machine: '*AArch64*) machine=aarch64 architecture=arm64 gnu=aarch64-linux-gnu ;;
+            *) die "$file is for neither x86_64 nor aarch64" ;;
+        esac
+    done
+}
+
+# Writes the completions, which are the same for all machines.
+completions() {
+    local shell
+    mkdir "$temporary/completions"
+    for shell in bash zsh fish; do
+        "$1" completions "$shell" >"$temporary/completions/$shell"
+    done
+}
+
+# Makes the archive and the packages of a binary.
+package() {
+    machine_of "$1"
+    work=$temporary/$machine
+    install -D "$1" "$work/rbt"
+    install -D "$(dirname "$1")/rbt-run" "$work/rbt-run"
+    "$gnu-strip" "$work/rbt" "$work/rbt-run"
     third_party >"$work/THIRD-PARTY"
     tree
     archive
     deb
     rpm_package
-    (cd "$dist" && sha256sum rbt* >SHA256SUMS)
-    ls -l "$dist"
 }
 
 # Prints the crates and libraries in the binary, with their licenses and copyright notices.
 third_party() {
     echo "The binary contains these crates:"
     echo
-    cargo tree --locked --edges normal --prefix none --format '{p}, {l}, {r}' | sed 's/ (\*)$//; s/ (proc-macro)//' | grep -v '^rbt v' | sort -u
+    cargo tree --locked --target "$machine-unknown-linux-gnu" --edges normal --prefix none --format '{p}, {l}, {r}' | sed 's/ (\*)$//; s/ (proc-macro)//' | grep -v '^rbt v' | sort -u
     echo
     echo "The addresses are those of their source code."
     echo
@@ -80,7 +117,7 @@ third_party() {
     done
     local sources=${CARGO_HOME:-$HOME/.cargo}/registry/src
     local crate
-    cargo tree --locked --edges normal --prefix none --format '{p}' | sed 's/ (.*//' | sort -u | while read -r name version; do
+    cargo tree --locked --target "$machine-unknown-linux-gnu" --edges normal --prefix none --format '{p}' | sed 's/ (.*//' | sort -u | while read -r name version; do
         for crate in "$sources"/*/"$name-${version#v}"; do
             for file in "$crate"/LICENSE* "$crate"/COPYING* "$crate"/NOTICE*; do
                 [[ -f $file ]] || continue
@@ -93,23 +130,20 @@ third_party() {
 
 # Creates the files that the packages install, in $work/tree.
 tree() {
-    local to=$work/tree/usr page shell
+    local to=$work/tree/usr page completions=$temporary/completions
     install -D -m 755 "$work/rbt" "$to/bin/rbt"
     install -D -m 755 "$work/rbt-run" "$to/bin/rbt-run"
     for page in man/*.[1-9]; do
         mkdir -p "$to/share/man/man${page##*.}"
         gzip -9nc "$page" >"$to/share/man/man${page##*.}/${page##*/}.gz"
     done
-    mkdir -p "$work/completions" "$to/share/bash-completion/completions" "$to/share/fish/vendor_completions.d" \
+    mkdir -p "$to/share/bash-completion/completions" "$to/share/fish/vendor_completions.d" \
         "$to/share/zsh/vendor-completions" "$to/share/zsh/site-functions"
-    for shell in bash zsh fish; do
-        "$work/rbt" completions "$shell" >"$work/completions/$shell"
-    done
-    cp "$work/completions/bash" "$to/share/bash-completion/completions/rbt"
-    cp "$work/completions/fish" "$to/share/fish/vendor_completions.d/rbt.fish"
+    cp "$completions/bash" "$to/share/bash-completion/completions/rbt"
+    cp "$completions/fish" "$to/share/fish/vendor_completions.d/rbt.fish"
     # Debian's zsh searches the first directory, and other distributions search the second.
-    cp "$work/completions/zsh" "$to/share/zsh/vendor-completions/_rbt"
-    cp "$work/completions/zsh" "$to/share/zsh/site-functions/_rbt"
+    cp "$completions/zsh" "$to/share/zsh/vendor-completions/_rbt"
+    cp "$completions/zsh" "$to/share/zsh/site-functions/_rbt"
     mkdir -p "$to/share/doc/rbt"
     cp README.md LICENSE-APACHE LICENSE-MIT "$to/share/doc/rbt"
     gzip -9nc CHANGELOG.md >"$to/share/doc/rbt/changelog.gz"
@@ -125,22 +159,20 @@ tree() {
 
 # Makes the archive for any distribution. It contains the binaries and all files that accompany them.
 archive() {
-    local name=rbt-$version-$machine
+    local name=rbt-$version-$machine completions=$temporary/completions
     local to=$work/$name
     mkdir -p "$to/man" "$to/completions"
     cp "$work/rbt" "$work/rbt-run" README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT "$work/THIRD-PARTY" tests/release/Containerfile "$to"
     cp man/*.[1-9] "$to/man"
-    cp "$work/completions/bash" "$to/completions/rbt.bash"
-    cp "$work/completions/fish" "$to/completions/rbt.fish"
-    cp "$work/completions/zsh" "$to/completions/_rbt"
+    cp "$completions/bash" "$to/completions/rbt.bash"
+    cp "$completions/fish" "$to/completions/rbt.fish"
+    cp "$completions/zsh" "$to/completions/_rbt"
     chmod -R u=rwX,go=rX "$to"
     tar -C "$work" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -cf - "$name" |
         gzip -n ${quickly:+-1} >"$dist/$name.tar.gz"
 }
 
 deb() {
-    local architecture
-    architecture=$(dpkg --print-architecture)
     mkdir -p "$work/tree/DEBIAN"
     cat >"$work/tree/DEBIAN/control" <<EOF
 Package: rbt

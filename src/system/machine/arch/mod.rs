@@ -56,6 +56,8 @@ pub struct Arch {
     /// Extra frames at the top of a kernel stack from a raw tracepoint or a trampoline: if it starts with the program's own return
     /// address, the program appears twice (`perf_arch_fetch_caller_regs`).
     pub extra_frames: u64,
+    /// All kernels since Linux 5.10 have trampolines for it (on arm64: 6.4).
+    pub always_has_trampolines: bool,
     /// An enumerator of the first version whose trampolines pass arguments that are not in registers, and this version.
     pub stack_arguments: (&'static str, &'static str),
     /// The member of `struct thread_info`, and its bits, that mark a 32-bit system call.
