@@ -8,6 +8,7 @@ use std::fmt::Write;
 use std::ops::Range;
 
 use super::image::{Image, Symbol, pointers};
+use super::tables::Tables;
 use crate::system::kernel::functions::is_padding;
 use crate::system::machine::arch;
 
@@ -82,14 +83,12 @@ pub(super) struct Code {
 }
 
 /// Reads the functions of the kernel itself.
-pub(super) fn kernel_code(image: &Image<'_>, symbols: &Symbols) -> Code {
-    let table = |from: &str, to: &str| symbols.range(from, to).and_then(|r| image.between(r.start, r.end));
-    let gone = symbols.range("__init_begin", "__init_end").unwrap_or(0..0);
-    let places = table("__start_mcount_loc", "__stop_mcount_loc").map(|t| pointers(t).filter(|a| !gone.contains(a)).collect::<Vec<_>>());
+pub(super) fn kernel_code(image: &Image<'_>, symbols: &Symbols, tables: &Tables<'_>) -> Code {
+    let places = tables.patch_sites.map(|t| pointers(t).filter(|a| !tables.init.contains(a)).collect::<Vec<_>>());
     let listed = places.map(|places| traceable(&places, symbols, has_room(image))).filter(|all| !all.is_empty());
 
     let mut blocked = BTreeSet::new();
-    for address in table("__start_kprobe_blacklist", "__stop_kprobe_blacklist").into_iter().flat_map(pointers) {
+    for address in pointers(tables.kprobe_blacklist) {
         blocked.extend(symbols.at(address).map(|(name, _)| name.to_owned()));
     }
     // arch/x86/kernel/kprobes/core.c adds the entry code.
@@ -98,9 +97,8 @@ pub(super) fn kernel_code(image: &Image<'_>, symbols: &Symbols) -> Code {
             blocked.extend(symbols.code().filter(|s| range.contains(&s.address)).map(|s| s.name.clone()));
         }
     }
-    // If neither table exists but other tables are known, this kernel has no such functions.
-    let errors = table("__start_error_injection_whitelist", "__stop_error_injection_whitelist").unwrap_or_default();
-    let error_injectable = listed.is_some().then(|| injectable(errors, symbols));
+    // If this table does not exist but others are known, this kernel has no such functions.
+    let error_injectable = listed.is_some().then(|| injectable(tables.error_injection, symbols));
     Code { traceable: listed, blocked, error_injectable }
 }
 
@@ -130,20 +128,28 @@ pub(super) fn module_code(image: &Image<'_>, symbols: &Symbols) -> Code {
 }
 
 /// Can there be a pointer before functions?
-fn has_room(image: &Image<'_>) -> bool {
+pub(super) fn has_room(image: &Image<'_>) -> bool {
     arch::named(&image.machine).is_none_or(|a| a.lists_patch_sites)
 }
 
-/// Returns names of functions. An address in the middle of a function belongs to a weak function that another one replaced.
+/// Returns names of functions.
 fn traceable(places: &[u64], symbols: &Symbols, has_room: bool) -> Vec<String> {
-    let before = |place: u64| symbols.at(place.wrapping_add(CALL_OPS_OFFSET)).filter(|(_, into)| has_room && *into == 0);
-    let named = places.iter().filter_map(|place| before(*place).or_else(|| symbols.at(*place)));
-    named.filter(|(_, into)| *into <= PAD).map(|(name, _)| name.to_owned()).collect()
+    places.iter().filter_map(|place| patched(*place, symbols, has_room)).map(str::to_owned).collect()
 }
+
+/// The function that starts at an address which ftrace may patch. An address in the middle of a function belongs to a weak
+/// function that another one replaced.
+pub(super) fn patched(place: u64, symbols: &Symbols, has_room: bool) -> Option<&str> {
+    let before = || symbols.at(place.wrapping_add(CALL_OPS_OFFSET)).filter(|(_, into)| has_room && *into == 0);
+    before().or_else(|| symbols.at(place)).filter(|(_, into)| *into <= PAD).map(|(name, _)| name)
+}
+
+/// Size of `struct error_injection_entry`.
+pub(super) const INJECTABLE: usize = 16;
 
 /// `struct error_injection_entry`: an address and the kind of result, padded (`include/asm-generic/error-injection.h`).
 fn injectable(table: &[u8], symbols: &Symbols) -> Vec<String> {
-    let entries = table.chunks_exact(16).filter_map(|c| pointers(c).next());
+    let entries = table.chunks_exact(INJECTABLE).filter_map(|c| pointers(c).next());
     entries.filter_map(|a| symbols.at(a).filter(|(_, into)| *into == 0).map(|(name, _)| name.to_owned())).collect()
 }
 

@@ -10,6 +10,7 @@ use std::fmt::Write;
 
 use super::code::Symbols;
 use super::image::{Image, pointers};
+use super::tables::Tables;
 use crate::system::TypeName;
 use crate::system::events::tracefs::RECORDS;
 use crate::system::kernel_types::KernelTypes;
@@ -154,15 +155,25 @@ impl Layout {
 }
 
 /// The events of the kernel itself; `None` if they were not found or some of them cannot be read.
-pub(super) fn kernel_events(image: &Image<'_>, symbols: &Symbols, layout: &Layout) -> Option<Vec<Event>> {
-    let table = |name: &str| {
-        let range = symbols.range(&format!("__start_{name}"), &format!("__stop_{name}"))?;
-        image.between(range.start, range.end)
-    };
-    let events = table("ftrace_events")?;
-    let reader =
-        Reader { image, layout, evals: evals(image, layout, table("ftrace_eval_maps").unwrap_or_default()), calls: calls(image, symbols) };
-    reader.all(events)
+pub(super) fn kernel_events(image: &Image<'_>, symbols: &Symbols, layout: &Layout, tables: &Tables<'_>) -> Option<Vec<Event>> {
+    let (evals, calls) = (evals(image, layout, tables.eval_maps), tables.calls.and_then(|table| calls(image, symbols, table)));
+    Reader { image, layout, evals, calls }.all(tables.events?)
+}
+
+/// Is this the address of a `struct trace_event_call`?
+pub(super) fn is_event(image: &Image<'_>, layout: &Layout, at: u64) -> bool {
+    Reader { image, layout, evals: Evals::new(), calls: None }.event(at).is_some()
+}
+
+/// Is this the address of a `struct trace_eval_map`?
+pub(super) fn is_eval_map(image: &Image<'_>, layout: &Layout, at: u64) -> bool {
+    eval(image, layout, at).is_some_and(|((category, _), _)| is_name(&category))
+}
+
+/// Is this the address of a `struct syscall_metadata`?
+pub(super) fn is_call_metadata(image: &Image<'_>, layout: &Layout, at: u64) -> bool {
+    let name = |[name, ..]: [u64; 4]| image.text(image.u64(at.checked_add(name)?)?);
+    layout.syscall.and_then(name).is_some_and(|name| name.starts_with("sys_"))
 }
 
 /// The events of a module; `None` as above.
@@ -177,24 +188,31 @@ pub(super) fn module_events(image: &Image<'_>, layout: &Layout) -> Option<Vec<Ev
 type Evals = BTreeMap<(String, String), u64>;
 
 fn evals(image: &Image<'_>, layout: &Layout, table: &[u8]) -> Evals {
-    let Some([system, name, value]) = layout.eval else { return Evals::new() };
-    let one = |at: u64| {
-        let text = |member: u64| Some(image.text(image.u64(at.checked_add(member)?)?)?.to_owned());
-        Some(((text(system)?, text(name)?), image.u64(at.checked_add(value)?)?))
-    };
-    pointers(table).take(MAX_EVENTS).filter_map(one).collect()
+    pointers(table).take(MAX_EVENTS).filter_map(|at| eval(image, layout, at)).collect()
 }
 
-/// System calls in the kernel's table, as `sys_openat`. Others have no events (`init_syscall_trace`). `None` if the table is
-/// not known.
-fn calls(image: &Image<'_>, symbols: &Symbols) -> Option<BTreeSet<String>> {
-    let table = image.from(symbols.address("sys_call_table")?)?;
+fn eval(image: &Image<'_>, layout: &Layout, at: u64) -> Option<((String, String), u64)> {
+    let [system, name, value] = layout.eval?;
+    let text = |member: u64| Some(image.text(image.u64(at.checked_add(member)?)?)?.to_owned());
+    Some(((text(system)?, text(name)?), image.u64(at.checked_add(value)?)?))
+}
+
+/// System calls in the kernel's table, as `openat`. Others have no events (`init_syscall_trace`). `None` if the table has none.
+fn calls(image: &Image<'_>, symbols: &Symbols, table: &[u8]) -> Option<BTreeSet<String>> {
     let places = pointers(table).take(1024).take_while(|a| image.is_code(*a));
-    // `__x64_sys_openat`, `__arm64_sys_openat`, `sys_openat`
-    let name = |n: &str| n.starts_with("sys_").then_some(n).or_else(|| n.split_once("_sys_").map(|(_, rest)| rest)).map(str::to_owned);
-    let names = |at| symbols.names_at(at).filter_map(name).collect::<Vec<_>>();
-    let all: BTreeSet<String> = places.flat_map(names).map(|n| n.trim_start_matches("sys_").to_owned()).collect();
+    let all: BTreeSet<String> = places.flat_map(|at| calls_at(symbols, at).map(str::to_owned)).collect();
     (!all.is_empty()).then_some(all)
+}
+
+/// The system calls that the function at this address implements: `openat` for `__x64_sys_openat`, `__arm64_sys_openat` or
+/// `sys_openat`.
+fn calls_at(symbols: &Symbols, at: u64) -> impl Iterator<Item = &str> {
+    symbols.names_at(at).filter_map(|name| name.strip_prefix("sys_").or_else(|| name.split_once("_sys_").map(|(_, call)| call)))
+}
+
+/// Does the function at this address implement a system call of programs of 64 bits?
+pub(super) fn implements_call(symbols: &Symbols, at: u64) -> bool {
+    calls_at(symbols, at).next().is_some() && !symbols.names_at(at).any(|name| name.contains("_compat_"))
 }
 
 struct Reader<'a, 'd> {

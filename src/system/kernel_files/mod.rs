@@ -7,7 +7,7 @@
 //! - `unpack`: compression formats, `bzImage`.
 //! - `image`: an ELF file in memory, linked or not. `raw_image`: the image of arm64, which is not ELF.
 //! - `kallsyms`: the symbol table of a stripped kernel.
-//! - `code`: functions. `events`: tracepoints. `features`: BPF features. `modules`: files of modules.
+//! - `tables`: tables of the image. `code`: functions. `events`: tracepoints. `features`: BPF features. `modules`: files of modules.
 //!
 //! The files are untrusted: every read is checked, and inconsistent data are reported or omitted, never guessed.
 
@@ -18,6 +18,7 @@ mod image;
 mod kallsyms;
 mod modules;
 mod raw_image;
+mod tables;
 mod unpack;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +36,7 @@ use events::Layout;
 use features::Evidence;
 use image::{Image, Symbol};
 use modules::Module;
+use tables::Tables;
 
 /// Describes a kernel from its image: `vmlinux` or `vmlinuz`. Modules are unknown, and the configuration is known only if it is
 /// in the image.
@@ -167,7 +169,8 @@ fn read(parts: &KernelPaths, source: String, progress: &mut dyn FnMut(&str)) -> 
     }
 
     progress("functions");
-    let code = code::kernel_code(&image, &symbols);
+    let tables = Tables::find(&image, &symbols, layout.as_ref());
+    let code = code::kernel_code(&image, &symbols, &tables);
     let mut lines = String::new();
     code::write_symbols(&symbols, "", &mut lines);
     lines.extend(modules.iter().map(|m| m.symbols.as_str()));
@@ -185,7 +188,7 @@ fn read(parts: &KernelPaths, source: String, progress: &mut dyn FnMut(&str)) -> 
         all
     });
 
-    let code = layout.and_then(|layout| events::kernel_events(&image, &symbols, &layout));
+    let code = layout.and_then(|layout| events::kernel_events(&image, &symbols, &layout, &tables));
     let events = code.and_then(|code| all_events(code, &modules));
     let config = config(parts, &image)?;
     let features = match &types {

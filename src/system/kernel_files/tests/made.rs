@@ -233,6 +233,8 @@ pub fn call(to: &mut Memory, class: u64, name: u64, data: u64, flags: u64) -> u6
 pub enum Table {
     /// In the kernel's own table.
     Own(Form),
+    /// The same, without variables (no CONFIG_KALLSYMS_ALL).
+    OwnOfCode(Form),
     /// In the symbol table of the file.
     File,
     /// In `System.map`.
@@ -297,13 +299,15 @@ pub fn kernel_with(table: Table) -> (Vec<u8>, String) {
         let name = data.text(&format!("sys_{call_name}"));
         let about = data.longs(&[name, (args.len() as u64) << 32, types, names]);
         let event = data.text(&format!("sys_enter_{call_name}"));
-        call(&mut data, class, event, about, 0)
+        (call(&mut data, class, event, about, 0), about)
     };
-    let open = enter("open", &[("const char *", "filename"), ("int", "flags")]);
-    let gone = enter("gone", &[]);
+    let (open, about_open) = enter("open", &[("const char *", "filename"), ("int", "flags")]);
+    let (gone, about_gone) = enter("gone", &[]);
 
-    let events = data.longs(&[switch, open, gone]);
+    // The tables follow each other in this order.
     let mcount = data.longs(&[TEXT + 0x10, TEXT + 0x24, TEXT + 0x58, TEXT + 0x60, INIT, 0]);
+    let events = data.longs(&[switch, open, gone]);
+    data.longs(&[about_open, about_gone]);
     let blacklist = data.longs(&[TEXT + 0x60]);
     let errors = data.longs(&[TEXT + 0x20, 1]);
     let calls = data.longs(&[TEXT + 0x20, 0]);
@@ -327,8 +331,10 @@ pub fn kernel_with(table: Table) -> (Vec<u8>, String) {
         (TEXT + 0x40, 't', "not_to_trace"),
         (TEXT + 0x60, 't', "without_kprobe"),
         (TEXT + 0x100, 'T', "_etext"),
-        (INIT, 'T', "__init_begin"),
+        (INIT, 'T', "_sinittext"),
+        (INIT, 'D', "__init_begin"),
         (INIT, 't', "start_kernel"),
+        (INIT + 0x100, 'T', "_einittext"),
         (INIT + 0x1000, 'R', "__init_end"),
     ];
     symbols.extend(marks.iter().map(|(at, name)| (*at, 'D', *name)));
@@ -343,7 +349,10 @@ pub fn kernel_with(table: Table) -> (Vec<u8>, String) {
     let config = [b"IKCFG_ST".as_slice(), &gzip.finish().unwrap(), b"IKCFG_ED"].concat();
     let mut rodata = [b"Linux version 6.0.0-made (somebody)\0BPF_ATOMIC uses\0".as_slice(), &config].concat();
     rodata.resize(rodata.len().next_multiple_of(16), 0);
-    if let Table::Own(form) = table {
+    if let Table::OwnOfCode(_) = table {
+        symbols.retain(|(_, kind, _)| kind.eq_ignore_ascii_case(&'t'));
+    }
+    if let Table::Own(form) | Table::OwnOfCode(form) = table {
         let tables = kallsyms(form, RODATA + rodata.len() as u64, &symbols);
         rodata.extend(tables);
     }

@@ -59,7 +59,7 @@ fn reads_a_synthetic_kernel() {
         assert_eq!(names(&contents), want, "{form:?}");
         let functions = contents.functions.as_ref().unwrap();
         assert_eq!(functions.named("__x64_sys_open").next().unwrap().alias_of, Some("__do_sys_open"));
-        assert_eq!(contents.untraceable.as_deref().unwrap(), ["__init_begin", "_etext", "_stext", "not_to_trace", "start_kernel"]);
+        assert_eq!(contents.untraceable.as_deref().unwrap(), ["_einittext", "_etext", "_sinittext", "_stext", "not_to_trace", "start_kernel"]);
         assert_eq!(contents.error_injectable.as_deref().unwrap(), ["__do_sys_open"]);
         assert_eq!(contents.features.get(&Feature::Loop), Some(&true));
         assert_eq!(contents.features.get(&Feature::ForEach), Some(&false));
@@ -102,6 +102,19 @@ fn other_tables_of_symbols() {
     }
     assert!(nowhere.functions.is_none() && nowhere.events.is_none() && nowhere.untraceable.is_none() && nowhere.error_injectable.is_none());
     assert!(nowhere.missing.contains_key("functions"));
+}
+
+/// Without symbols of variables, the contents show the same tables.
+#[test]
+fn tables_without_symbols() {
+    let folder = Folder::new("contents");
+    for form in [Form::Before, Form::After, Form::Itself] {
+        let of = |table| from_vmlinux(&folder.put("vmlinux", &made::kernel_with(table).0), &mut |_| {}).unwrap();
+        let (all, code) = (of(Table::Own(form)), of(Table::OwnOfCode(form)));
+        assert_eq!(names(&code), names(&all), "{form:?}");
+        assert_eq!((&code.untraceable, &code.error_injectable), (&all.untraceable, &all.error_injectable), "{form:?}");
+        assert_eq!((code.events.as_ref().map(Vec::len), &code.events), (Some(2), &all.events), "{form:?}");
+    }
 }
 
 /// If one event cannot be read, all are unknown, because an absent event counts as missing.
