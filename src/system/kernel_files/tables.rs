@@ -78,7 +78,8 @@ impl<'a> Tables<'a> {
         let calls = entries(eval_maps.end, 1, &|entry| matches!(entry, [at] if events::is_call_metadata(image, layout, *at)));
         // Some functions are outside of the sections of code, such as those that run without address translation.
         let mut blacklist = entries(calls.end, 1, &|entry| matches!(entry, [at] if image.from(*at).is_some()));
-        let injectable = |start| entries(start, code::INJECTABLE / 8, &|entry| matches!(entry, [at, kind] if is_function(*at) && *kind < 16));
+        let injectable =
+            |start| entries(start, code::INJECTABLE / 8, &|entry| matches!(entry, [at, kind] if is_function(*at) && *kind < 16));
         let mut errors = injectable(blacklist.end);
         // The first entry of that table starts with a pointer, too.
         if !blacklist.is_empty() {

@@ -59,7 +59,10 @@ fn reads_a_synthetic_kernel() {
         assert_eq!(names(&contents), want, "{form:?}");
         let functions = contents.functions.as_ref().unwrap();
         assert_eq!(functions.named("__x64_sys_open").next().unwrap().alias_of, Some("__do_sys_open"));
-        assert_eq!(contents.untraceable.as_deref().unwrap(), ["_einittext", "_etext", "_sinittext", "_stext", "not_to_trace", "start_kernel"]);
+        assert_eq!(
+            contents.untraceable.as_deref().unwrap(),
+            ["_einittext", "_etext", "_sinittext", "_stext", "not_to_trace", "start_kernel"]
+        );
         assert_eq!(contents.error_injectable.as_deref().unwrap(), ["__do_sys_open"]);
         assert_eq!(contents.features.get(&Feature::Loop), Some(&true));
         assert_eq!(contents.features.get(&Feature::ForEach), Some(&false));
