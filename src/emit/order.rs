@@ -1,11 +1,8 @@
 //! Compares, searches and joins memory.
 
-use std::array::from_fn;
-
 use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
 
 use super::{Builder, Cmp, MAX_WALKED_ITERATIONS};
-use crate::bug;
 use crate::types::Int;
 
 const BYTE: Int = Int { bytes: 1, signed: false };
@@ -32,74 +29,22 @@ impl<'c> Builder<'_, 'c> {
     /// The same, inline. A branch costs the verifier more than anything else, and it combines each path from one with those of
     /// the surrounding code, so there is only one branch for several words.
     fn same_words_by_blocks(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, words: u32) -> IntValue<'c> {
+        let (difference, inside) = (self.scalar_slot(), self.scalar_slot());
         let (none, one) = (self.int(0), self.int(1));
-        let name = format!("same_block_of_{words}");
-        let [difference, _] = self.each_block(&name, [a, b], words, [none, one], |e, [a, b], words, [difference, inside]| {
-            e.compare_words((a, b), words, (difference, inside));
+        self.store(difference, 0, 8, none);
+        self.store(inside, 0, 8, one);
+        self.count((words / BLOCK).into(), |e, i| {
+            let at = e.mul(i, e.int((BLOCK * 8).into()));
+            let (a, b) = (e.offset_by(a, at), e.offset_by(b, at));
+            e.compare_words((a, b), BLOCK, (difference, inside));
             let (differ, inside) = (e.load(difference, 0, U64), e.load(inside, 0, U64));
-            e.or(differ, e.xor(inside, one))
+            let done = e.opaque(e.or(differ, e.xor(inside, one)));
+            e.if_(done, |e| e.break_());
         });
+        let (a, b) = (self.offset(a, words / BLOCK * BLOCK * 8), self.offset(b, words / BLOCK * BLOCK * 8));
+        self.compare_words((a, b), words % BLOCK, (difference, inside));
+        let difference = self.load(difference, 0, U64);
         self.cmp(Cmp::Eq, difference, none)
-    }
-
-    /// Calls `body` with each block of lists of this many words, the number of words in it, and memory for numbers, until it
-    /// returns another number than 0. Returns the numbers, which start with the given ones. The verifier checks `body` for all
-    /// blocks at once, if the kernel has a loop helper and there is room for another function.
-    fn each_block<const LISTS: usize, const NUMBERS: usize>(
-        &mut self,
-        name: &str,
-        lists: [PointerValue<'c>; LISTS],
-        words: u32,
-        start: [IntValue<'c>; NUMBERS],
-        body: impl Fn(&mut Self, [PointerValue<'c>; LISTS], u32, [PointerValue<'c>; NUMBERS]) -> IntValue<'c>,
-    ) -> [IntValue<'c>; NUMBERS] {
-        let (blocks, last) = (words / BLOCK, words % BLOCK);
-        let helps = self.target.loop_helper && self.target.walks_by_loop_helper && !self.scope.at_max_call_depth;
-        let numbers = if helps && blocks > 2 {
-            let numbers_in = |e: &Self, state: PointerValue<'c>| from_fn(|i| e.offset(state, 8 * (LISTS + i) as u32));
-            let state = self.alloc_known("block_state", 8 * (LISTS + NUMBERS) as u32);
-            for (place, list) in (0..).zip(lists) {
-                self.store_ptr(state, 8 * place, list);
-            }
-            let numbers = numbers_in(self, state);
-            for (number, value) in numbers.into_iter().zip(start) {
-                // otherwise, the verifier would check each block for other numbers
-                let hidden = self.hide_range(value);
-                self.store(number, 0, 8, hidden);
-            }
-            let each = self.callback(name, &[true, false], |e, params| {
-                let (Some(BasicValueEnum::IntValue(i)), Some(BasicValueEnum::PointerValue(state))) = (params.first(), params.get(1)) else {
-                    bug!("a turn gets a number and a pointer")
-                };
-                let i = e.at_most(*i, u64::from(blocks) - 1);
-                let at = e.mul(i, e.int((BLOCK * 8).into()));
-                let lists = from_fn(|place| e.offset_by(e.load_ptr(*state, 8 * place as u32), at));
-                let numbers = numbers_in(e, *state);
-                let done = body(e, lists, BLOCK, numbers);
-                e.cmp(Cmp::Ne, e.opaque(done), e.int(0))
-            });
-            let times = self.int(blocks.into());
-            self.bpf_loop(times, each, state, blocks.into());
-            numbers
-        } else {
-            let numbers = from_fn(|_| self.scalar_slot());
-            for (number, value) in numbers.into_iter().zip(start) {
-                self.store(number, 0, 8, value);
-            }
-            self.count(blocks.into(), |e, i| {
-                let at = e.mul(i, e.int((BLOCK * 8).into()));
-                let lists = lists.map(|list| e.offset_by(list, at));
-                let done = body(e, lists, BLOCK, numbers);
-                let done = e.opaque(done);
-                e.if_(done, |e| e.break_());
-            });
-            numbers
-        };
-        if last > 0 {
-            let lists = lists.map(|list| self.offset(list, blocks * BLOCK * 8));
-            body(self, lists, last, numbers);
-        }
-        numbers.map(|number| self.load(number, 0, U64))
     }
 
     /// Adds to `difference` the bits in which two lists of this many words differ, as long as `inside` is 1; it
@@ -136,9 +81,12 @@ impl<'c> Builder<'_, 'c> {
     /// The hash and the number of the words of a list up to its first zero, at most this many. There is one branch for several
     /// words: see [`Self::same_words`].
     pub fn hash_words(&mut self, list: PointerValue<'c>, words: u32, seed: IntValue<'c>) -> [IntValue<'c>; 2] {
+        let (hash, number, inside) = (self.scalar_slot(), self.scalar_slot(), self.scalar_slot());
         let (none, one) = (self.int(0), self.int(1));
-        let name = format!("hash_block_of_{words}");
-        let [hash, number, _] = self.each_block(&name, [list], words, [seed, none, one], |e, [list], words, [hash, number, inside]| {
+        for (stack_slot, value) in [(hash, seed), (number, none), (inside, one)] {
+            self.store(stack_slot, 0, 8, value);
+        }
+        let add = |e: &mut Self, list: PointerValue<'c>, words: u32| {
             for i in 0..words {
                 let word = e.load(list, i * 8, U64);
                 let here = e.end_at_zero(word, inside);
@@ -150,9 +98,16 @@ impl<'c> Builder<'_, 'c> {
                 let more = e.add(e.load(number, 0, U64), here);
                 e.store(number, 0, 8, more);
             }
-            e.xor(e.load(inside, 0, U64), one)
+        };
+        self.count((words / BLOCK).into(), |e, i| {
+            let block = e.offset_by(list, e.mul(i, e.int((BLOCK * 8).into())));
+            add(e, block, BLOCK);
+            let done = e.cmp(Cmp::Eq, e.opaque(e.load(inside, 0, U64)), none);
+            e.if_(done, |e| e.break_());
         });
-        [hash, number]
+        let rest = self.offset(list, words / BLOCK * BLOCK * 8);
+        add(self, rest, words % BLOCK);
+        [self.load(hash, 0, U64), self.load(number, 0, U64)]
     }
 
     /// Adds a word to a hash: FNV-1a's multiplier, with the high half folded in.

@@ -20,7 +20,7 @@ impl<'c> Builder<'_, 'c> {
                 e.store(state, word, 8, zero);
             }
             match target.tree {
-                MappingTree::Maple(root) => e.find_in_maple_tree(limit, state, root),
+                MappingTree::Maple(root) => e.find_in_maple_tree(state, root),
                 MappingTree::RedBlack(root, node) => e.find_in_red_black_tree(state, root, node, target.vma),
             }
             let mapping = e.load(state, MAPPING, U64);
@@ -33,7 +33,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Descends the maple tree (lib/maple_tree.c, `mtree_range_walk`) to the mapping that may hold the address.
-    pub(super) fn find_in_maple_tree(&mut self, limit: u32, state: PointerValue<'c>, root: u32) {
+    pub(super) fn find_in_maple_tree(&mut self, state: PointerValue<'c>, root: u32) {
         /// `maple_leaf_64`, `maple_arange_64` of `enum maple_type`; the other kind of node is `maple_range_64`.
         const LEAF: u64 = 1;
         const ARANGE: u64 = 3;
@@ -44,28 +44,25 @@ impl<'c> Builder<'_, 'c> {
         let addr = self.add(self.load(state, MM, U64), self.int(root.into()));
         let root = self.read_or_zero(Space::Kernel, addr);
         self.store(state, MAPPING, 8, root);
-        let slot = self.load(state, STATE_SLOT, U64);
-        self.bounded_loop(&format!("unwind_descend_turn_{limit}"), HEIGHT, &[slot], |e, _, slot| {
-            e.global(&format!("unwind_descend_{limit}"), slot, |e, numbers| {
-                let state = e.walk_memory_of(limit, numbers);
-                let entry = e.load(state, MAPPING, U64);
-                // no mapping there; or an address space with a single mapping, and no node
-                let none = e.cmp(Cmp::Ule, entry, e.int(u64::from(NODE_SIZE)));
-                e.if_(none, |e| e.leave());
-                let kind = e.and(e.shr(entry, e.int(3), false), e.int(0xf));
-                let (to, size) = (e.offset(state, NODE), e.int(NODE_SIZE.into()));
-                let node = e.and(entry, e.int(!u64::from(NODE_SIZE - 1)));
-                e.call(Helper::ProbeReadKernel, &[to.into(), size.into(), node.into()]);
-                let slot = e.first_pivot_from(state, SLOTS[0] - 1);
-                // the parent's address, and the pivots
-                let is_arange = e.cmp(Cmp::Eq, kind, e.int(ARANGE));
-                let first = e.select(is_arange, e.int(8 * SLOTS[1]), e.int(8 * SLOTS[0]));
-                let addr = e.add(first, e.mul(slot, e.int(8)));
-                let addr = e.and(e.opaque(addr), e.int(u64::from(NODE_SIZE) - 8));
-                let next = e.load(e.offset_by(state, addr), NODE, U64);
-                e.store(state, MAPPING, 8, next);
-                e.cmp(Cmp::Ule, kind, e.int(LEAF))
-            })
+        self.count(HEIGHT, |e, _| {
+            let entry = e.load(state, MAPPING, U64);
+            // no mapping there; or an address space with a single mapping, and no node
+            let none = e.cmp(Cmp::Ule, entry, e.int(u64::from(NODE_SIZE)));
+            e.if_(none, |e| e.break_());
+            let kind = e.and(e.shr(entry, e.int(3), false), e.int(0xf));
+            let (to, size) = (e.offset(state, NODE), e.int(NODE_SIZE.into()));
+            let node = e.and(entry, e.int(!u64::from(NODE_SIZE - 1)));
+            e.call(Helper::ProbeReadKernel, &[to.into(), size.into(), node.into()]);
+            let slot = e.first_pivot_from(state, SLOTS[0] - 1);
+            // the parent's address, and the pivots
+            let is_arange = e.cmp(Cmp::Eq, kind, e.int(ARANGE));
+            let first = e.select(is_arange, e.int(8 * SLOTS[1]), e.int(8 * SLOTS[0]));
+            let addr = e.add(first, e.mul(slot, e.int(8)));
+            let addr = e.and(e.opaque(addr), e.int(u64::from(NODE_SIZE) - 8));
+            let next = e.load(e.offset_by(state, addr), NODE, U64);
+            e.store(state, MAPPING, 8, next);
+            let leaf = e.cmp(Cmp::Ule, kind, e.int(LEAF));
+            e.if_(leaf, |e| e.break_());
         });
     }
 
