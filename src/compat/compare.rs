@@ -30,6 +30,11 @@ pub fn is_absence(code: &str) -> bool {
     ABSENT.contains(&code) || GONE.iter().any(|(absent, _)| *absent == code)
 }
 
+/// Does this finding mean that what is at its place does not work? An optional probe that is missing has a note.
+fn is_fault(finding: &Finding) -> bool {
+    finding.level == Level::Error || is_absence(finding.rule) || GONE.iter().any(|(_, rule)| *rule == finding.rule)
+}
+
 /// Adds the differences between the check of a script on this kernel and that on the kernel `name`.
 pub fn compare(seen: &mut ScriptCheck, earlier: &ScriptCheck, name: &str, sys: &dyn TargetInfo) {
     if !matches!(earlier.state, verdict::State::Checked) {
@@ -52,8 +57,8 @@ pub fn compare(seen: &mut ScriptCheck, earlier: &ScriptCheck, name: &str, sys: &
 fn add_other_kernel(finding: &mut Finding, earlier: &ScriptCheck, name: &str, sys: &dyn TargetInfo) {
     let Some((_, rule)) = GONE.iter().find(|(code, _)| *code == finding.rule) else { return };
     let Some(place) = &finding.location else { return };
-    // it was also wrong there
-    if earlier.findings.iter().any(|f| f.rule == finding.rule && f.location == finding.location) {
+    // it was also wrong there, perhaps for another reason
+    if earlier.findings.iter().any(|f| is_fault(f) && f.location == finding.location) {
         return;
     }
     finding.rule = rule;

@@ -134,6 +134,21 @@ fn functions_that_change() {
     assert_eq!((result.0, result.1), ("return-changed", Level::Warning));
 }
 
+/// Another kernel that rejects the same probe for another reason does not have it.
+#[test]
+fn a_probe_that_fails_everywhere() {
+    let script = "kprobe:helper { }";
+    let hidden = KERNEL.replace("function int helper(int x);", "symbol helper 0xffffffff81000000;");
+    let lacking = KERNEL.replace("function int helper(int x);", "");
+    let codes = |text: &str| seen(script, text).findings.iter().map(|f| f.rule).collect::<Vec<_>>();
+    assert_ne!(codes(&hidden), codes(&lacking));
+    for (now, other) in [(&hidden, &lacking), (&lacking, &hidden)] {
+        let mut found = seen(script, now);
+        compare::compare(&mut found, &seen(script, other), "old", &kernel(now));
+        assert!(found.findings.len() == 1 && !found.findings[0].message.contains("old has it"), "{found:?}");
+    }
+}
+
 /// An error in one probe hides neither changes for another nor its missing features.
 #[test]
 fn reports_all_errors() {
