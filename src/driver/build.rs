@@ -23,6 +23,7 @@ use crate::sema;
 use crate::settings::{Mechanism, Settings};
 use crate::streams::{AtomicFile, not_written, to_stderr, to_stdout};
 use crate::syntax::ast;
+use crate::system::machine::arch::HERE;
 use crate::system::machine::live::Live;
 use crate::system::portability::questions::{Record, Recorder};
 use crate::system::portability::requirements::Part;
@@ -140,6 +141,9 @@ fn compile_to_fit(
     variants: &mut Vec<Variant>,
     fixed: &mut FixedParts,
 ) -> Result<Checked, String> {
+    if snapshot.arch().name != HERE.name {
+        return Err(format!("the bundle is for {}, the kernel for {}", HERE.name, snapshot.arch().name));
+    }
     let target = VariedTarget::without(snapshot, BTreeSet::new(), machine);
     let without: &[Mechanism] = if target.has(Feature::Trampoline) { &[] } else { &[Mechanism::Fentry] };
     let recorder = Recorder::new(&target);
