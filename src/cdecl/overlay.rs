@@ -211,6 +211,7 @@ impl TargetInfo for Declarations<'_> {
         resolve_binary(name: &str, pid: Option<u32>) -> Result<Vec<BinaryFile>, Missing>;
         regular_file(name: &str) -> Option<PathBuf>;
         binary(path: &Path) -> Result<Arc<Binary>, Missing>;
+        arch_of_binary(path: &Path) -> &'static crate::system::machine::arch::Arch;
         markers(path: &Path) -> Result<Vec<Marker>, Missing>;
         error_injectable(function: &str) -> Option<bool>;
         has(feature: Feature) -> bool;

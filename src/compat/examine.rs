@@ -296,7 +296,12 @@ impl Examiner<'_> {
                 help,
             };
             let (sys, name) = (self.kernel.sys, &site.name);
-            let finding = if let Some((rule, message, help)) = unknown_condition(&site.attach, sys) {
+            let foreign = site.attach.binary().filter(|path| sys.arch_of_binary(path).name != sys.arch().name);
+            let finding = if let Some(path) = foreign {
+                let (of_file, of_kernel) = (sys.arch_of_binary(path).name, sys.arch().name);
+                let message = format!("{} is a program for {of_file}; the kernel runs those for {of_kernel}", path.display());
+                finding("other-machine", Level::Note, message, remedy("other-machine").map(str::to_owned))
+            } else if let Some((rule, message, help)) = unknown_condition(&site.attach, sys) {
                 finding(rule, Level::Note, message, Some(help.into()))
             } else if let Attach::Perf { ty, config, period, .. } = &site.attach {
                 let counted = sys.counts(*ty, *config);

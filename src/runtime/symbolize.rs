@@ -291,7 +291,7 @@ impl State {
         self.ambiguous_names.entry(object.id).or_insert_with(|| {
             let functions = object
                 .path_to_file()
-                .and_then(|path| catch_panic(|| elf::open(&path, dirs).ok()).ok()?)
+                .and_then(|path| catch_panic(|| elf::open(&path, dirs, &elf::ExpectedMachine::Here).ok()).ok()?)
                 .map_or_else(Vec::new, |b| b.functions);
             let mut first: HashMap<&str, u64> = HashMap::new();
             let known = functions.iter().filter_map(|f| Some((demangle::before_hash(&f.name)?, f.offset)));
@@ -586,7 +586,7 @@ mod tests {
     fn return_addresses() {
         let symbols = Symbols::new(PLAIN);
         let addr = landmark as fn(u64) -> u64 as usize as u64;
-        let exe = crate::system::binary::elf::open(std::path::Path::new("/proc/self/exe"), &[]).unwrap();
+        let exe = elf::open(std::path::Path::new("/proc/self/exe"), &[], &elf::ExpectedMachine::Here).unwrap();
         let size = exe.functions.iter().find(|f| f.name.contains("symbolize5tests8landmark")).unwrap().size;
         let end = addr + size;
         let frames = symbols.user(us(), &[addr, end]);

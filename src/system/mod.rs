@@ -427,6 +427,12 @@ pub trait TargetInfo {
     /// Opens and indexes an ELF file, once.
     fn binary(&self, path: &Path) -> Result<Arc<Binary>, Missing>;
 
+    /// The architecture of a binary. It differs from [`TargetInfo::arch`] if a file of this machine stands for one of the machine
+    /// with a described kernel.
+    fn arch_of_binary(&self, _path: &Path) -> &'static machine::arch::Arch {
+        self.arch()
+    }
+
     /// The markers (USDT) of a binary, in the order of its notes.
     fn markers(&self, path: &Path) -> Result<Vec<Marker>, Missing> {
         Err(Missing { what: format!("{} has no markers", path.display()), help: None })

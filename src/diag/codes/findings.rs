@@ -50,6 +50,8 @@ pub const FINDINGS: &[Code] = &[
         .command("rbt --expect '@n == 2' -e 'begin { @n = 1; exit(); }'", "rbt --expect '@n == 1' -e 'begin { @n = 1; exit(); }'"),
     error("not-traceable", "the function exists, but the kernel does not allow probes on it")
         .needs("a function that the kernel in question does not allow probes on"),
+    note("other-machine", "the binary was found on this machine, which has another processor than the kernel's: the probe is checked in the wrong file").remedy("name a file from the machine with that kernel: `--root DIR` or `--binary FILE`")
+        .needs("a snapshot of a kernel for another processor"),
     error("probe-gone", "the baseline has a probe that this kernel lacks")
         .needs(TWO_DIFFERENT_KERNELS),
     error("rate-too-high", "a probe fires more often than the machine allows").remedy("use a lower rate, or raise it: `sysctl kernel.perf_event_max_sample_rate=RATE`")

@@ -4,7 +4,7 @@
 use super::super::{Attach, Env, ProbeSite};
 use crate::emit::{Builder, Operand};
 use crate::system::Binary;
-use crate::system::machine::arch::{Arch, HERE};
+use crate::system::machine::arch::Arch;
 use crate::system::machine::operands::At;
 use crate::types::{Int, Space, Type};
 
@@ -46,17 +46,17 @@ fn argument(text: &str, arch: &Arch) -> Option<Arg> {
 }
 
 /// Do the arguments contain a symbol, whose address must be looked up in the binary?
-pub fn names_symbols(text: &str) -> bool {
-    parse(text, HERE).iter().any(|a| matches!(a.at, At::Memory { symbol: Some(_), .. }))
+pub fn names_symbols(text: &str, arch: &Arch) -> bool {
+    parse(text, arch).iter().any(|a| matches!(a.at, At::Memory { symbol: Some(_), .. }))
 }
 
 /// The types of the arguments; none for an unreadable one.
-pub fn types(text: &str, binary: Option<&Binary>) -> Vec<Option<Type>> {
+pub fn types(text: &str, arch: &Arch, binary: Option<&Binary>) -> Vec<Option<Type>> {
     let known = |a: &Arg| match &a.at {
         At::Memory { symbol: Some(name), .. } => binary.is_some_and(|b| address(b, name).is_some()),
         At::Number(_) | At::Register(_) | At::SecondByte(_) | At::Memory { symbol: None, .. } | At::Unknown => true,
     };
-    parse(text, HERE).into_iter().map(|a| a.int.filter(|_| known(&a)).map(Type::Int)).collect()
+    parse(text, arch).into_iter().map(|a| a.int.filter(|_| known(&a)).map(Type::Int)).collect()
 }
 
 fn address(binary: &Binary, symbol: &str) -> Option<u64> {
@@ -67,7 +67,8 @@ fn address(binary: &Binary, symbol: &str) -> Option<u64> {
 /// The n-th argument's value.
 pub fn load<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, n: u32, ty: &Type) -> Operand<'c> {
     let Attach::Usdt { path, addr, args, .. } = &site.attach else { crate::bug!("{} is a marker", site.name) };
-    let Some(Arg { int: Some(int), at, .. }) = parse(args, HERE).into_iter().nth(n as usize) else {
+    let arch = env.sys.arch_of_binary(path);
+    let Some(Arg { int: Some(int), at, .. }) = parse(args, arch).into_iter().nth(n as usize) else {
         crate::bug!("{} has no argument {n}", site.name)
     };
     let value = match at {
@@ -82,7 +83,7 @@ pub fn load<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, n: u32, ty
             if let Some(name) = symbol {
                 // the difference between the marker's address and that in the file is the load offset
                 let found = env.sys.binary(path).ok().and_then(|b| address(&b, &name));
-                let ip = e.load_ctx(HERE.ip, U64);
+                let ip = e.load_ctx(arch.ip, U64);
                 let moved = e.sub(ip, e.int(*addr));
                 // an argument without an address has no type: see `types`
                 at = e.add(moved, e.int(found.unwrap_or(0).wrapping_add(offset as u64)));

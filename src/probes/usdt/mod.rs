@@ -110,8 +110,9 @@ impl ProbeKind for Usdt {
 
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
         let Attach::Usdt { path, args, .. } = &site.attach else { crate::bug!("{} is a marker", site.name) };
-        let binary = if args::names_symbols(args) { env.sys.binary(path).ok() } else { None };
-        let arg_types = args::types(args, binary.as_deref());
+        let arch = env.sys.arch_of_binary(path);
+        let binary = if args::names_symbols(args, arch) { env.sys.binary(path).ok() } else { None };
+        let arg_types = args::types(args, arch, binary.as_deref());
         Ok(Context { features: self.offers(), args: arg_types.len() as u32, arg_types, space: Some(Space::User), ..Context::default() })
     }
 

@@ -11,16 +11,16 @@ use object::{Endianness, FileKind, Object};
 pub use crate::system::binary::file::{Segment, address, offset};
 pub(in crate::system) use crate::system::binary::file::{map, not_elf};
 pub use crate::system::binary::locate::resolve;
-use crate::system::machine::arch::{self, HERE};
+use crate::system::machine::arch::{self, Arch, HERE};
 use crate::system::{Abi, Binary, Function, Missing, binary::debug_files, binary::go};
 
 /// Opens and indexes an ELF file of 32 or 64 bits and either byte order. If it has no `.symtab`, its symbols come from its
 /// separate debug file (`dirs`: see `debug_files::find`), or else from its `.gnu_debugdata`.
 ///
-/// Errors: the file is unreadable, is not ELF, or has contradictory tables. Never panics.
-pub fn open(path: &Path, dirs: &[String]) -> Result<Binary, Missing> {
+/// Errors: the file is unreadable, is not ELF, is for another machine, or has contradictory tables. Never panics.
+pub fn open(path: &Path, dirs: &[String], expected: &ExpectedMachine) -> Result<Binary, Missing> {
     let data = map(path)?;
-    runs_here(path, &data)?;
+    expected.check(path, &data)?;
     let index = match FileKind::parse(&*data) {
         Ok(FileKind::Elf64) => index::<FileHeader64<Endianness>>(path, &data, dirs),
         Ok(FileKind::Elf32) => index::<FileHeader32<Endianness>>(path, &data, dirs),
@@ -31,23 +31,58 @@ pub fn open(path: &Path, dirs: &[String]) -> Result<Binary, Missing> {
         .map_err(|why| Missing { what: format!("{} is a damaged ELF file: {why}", path.display()), help: Some("install it again".into()) })
 }
 
-/// Returns an error if this machine cannot run the file.
-pub(in crate::system) fn runs_here(path: &Path, data: &[u8]) -> Result<(), Missing> {
-    let Some(foreign) = foreign(data) else { return Ok(()) };
-    let what = format!("{} is a program for {foreign}; this machine runs those for {}", path.display(), HERE.name);
-    Err(Missing { what, help: Some("trace it on a machine that runs it".into()) })
+/// The machine that programs must be for.
+#[derive(Clone, Copy, Debug)]
+pub enum ExpectedMachine {
+    /// This one.
+    Here,
+    /// That of a kernel that a file describes.
+    Kernel {
+        /// Its architecture.
+        arch: &'static Arch,
+        /// A program of this machine may stand for that of the kernel's machine.
+        or_here: bool,
+    },
 }
 
-/// The platform of an ELF file that this machine cannot run.
-fn foreign(data: &[u8]) -> Option<String> {
+impl ExpectedMachine {
+    /// Returns an error for an ELF file that is for another machine.
+    pub(in crate::system) fn check(&self, path: &Path, data: &[u8]) -> Result<(), Missing> {
+        let (arch, or_here) = match *self {
+            Self::Here => (HERE, false),
+            Self::Kernel { arch, or_here } => (arch, or_here),
+        };
+        let Some((found, name)) = machine(data) else { return Ok(()) };
+        if found.is_some_and(|found| found.name == arch.name || (or_here && found.name == HERE.name)) {
+            return Ok(());
+        }
+        let (whose, help) = match self {
+            Self::Here => ("this machine runs", "trace it on a machine that runs it"),
+            Self::Kernel { .. } => ("the kernel runs", "name a file from the machine with that kernel (--root, --binary)"),
+        };
+        let what = format!("{} is a program for {name}; {whose} those for {}", path.display(), arch.name);
+        Err(Missing { what, help: Some(help.into()) })
+    }
+}
+
+/// The architecture of a program; of this machine, if the file does not name one that is supported.
+pub fn arch_of(path: &Path) -> &'static Arch {
+    map(path).ok().and_then(|data| machine(&data)?.0).unwrap_or(HERE)
+}
+
+/// The machine that runs an ELF file, if it is supported, and its name.
+fn machine(data: &[u8]) -> Option<(Option<&'static Arch>, String)> {
+    if !data.starts_with(&elf::ELFMAG) {
+        return None;
+    }
     // EI_DATA and e_machine have fixed offsets in every ELF file.
     let little = *data.get(5)? == elf::ELFDATA2LSB.0;
     let machine: [u8; 2] = data.get(18..20)?.try_into().ok()?;
     let machine = if little { u16::from_le_bytes(machine) } else { u16::from_be_bytes(machine) };
-    let runs = little && [HERE.elf, HERE.elf_of_32_bits].contains(&machine);
+    let arch = arch::ALL.iter().find(|arch| little && [arch.elf, arch.elf_of_32_bits].contains(&machine)).copied();
     let order = if little { "" } else { ", big-endian" };
-    let name = || arch::name_of(machine).map_or_else(|| format!("a processor with the number {machine}"), str::to_owned);
-    (!runs && data.starts_with(&elf::ELFMAG)).then(|| name() + order)
+    let name = arch::name_of(machine).map_or_else(|| format!("a processor with the number {machine}"), str::to_owned);
+    Some((arch, name + order))
 }
 
 /// A symbol whose name is still in the mapped file.
@@ -210,26 +245,40 @@ mod tests {
     use crate::random::Random;
 
     fn opened(name: &str) -> Binary {
-        open(&resolve(name, None).unwrap()[0].path, &[]).unwrap()
+        open(&resolve(name, None).unwrap()[0].path, &[], &ExpectedMachine::Here).unwrap()
     }
 
     #[test]
     fn programs_of_other_machines() {
         let mut data = std::fs::read("/proc/self/exe").unwrap();
-        assert_eq!(foreign(&data), None);
-        assert_eq!(foreign(b"#!/bin/sh, which is no ELF file"), None);
-        assert_eq!(foreign(&data[..10]), None);
-        let other = arch::ALL.iter().find(|a| a.name != HERE.name).unwrap();
+        let refused = |expected: ExpectedMachine, data: &[u8]| expected.check(Path::new("p"), data).err().map(|missing| missing.what);
+        let here = |data: &[u8]| refused(ExpectedMachine::Here, data);
+        assert_eq!(here(&data), None);
+        assert_eq!(here(b"#!/bin/sh, which is no ELF file"), None);
+        assert_eq!(here(&data[..10]), None);
+        let other = *arch::ALL.iter().find(|a| a.name != HERE.name).unwrap();
+        let [strict, lax] = [false, true].map(|or_here| ExpectedMachine::Kernel { arch: other, or_here });
+        // A program of this machine, for the kernel of another one.
+        assert_eq!(refused(strict, &data), Some(format!("p is a program for {}; the kernel runs those for {}", HERE.name, other.name)));
+        assert_eq!(refused(lax, &data), None);
         data[18..20].copy_from_slice(&other.elf.to_le_bytes());
-        assert_eq!(foreign(&data).as_deref(), Some(other.name));
+        assert_eq!(here(&data), Some(format!("p is a program for {}; this machine runs those for {}", other.name, HERE.name)));
+        assert_eq!(refused(strict, &data), None);
+        assert_eq!(
+            refused(ExpectedMachine::Kernel { arch: HERE, or_here: true }, &data).map(|what| what.contains("the kernel runs")),
+            Some(true)
+        );
+        let named = |data: &[u8]| machine(data).unwrap().1;
         data[18..20].copy_from_slice(&999u16.to_le_bytes());
-        assert_eq!(foreign(&data).as_deref(), Some("a processor with the number 999"));
+        assert_eq!(named(&data), "a processor with the number 999");
+        assert!(here(&data).is_some() && refused(lax, &data).is_some());
         (data[5], data[18], data[19]) = (2, 0, 22);
-        assert_eq!(foreign(&data).as_deref(), Some("s390x, big-endian"));
+        assert_eq!(named(&data), "s390x, big-endian");
+        assert!(here(&data).is_some());
         // This machine also runs 32-bit programs.
         data[5] = 1;
         data[18..20].copy_from_slice(&HERE.elf_of_32_bits.to_le_bytes());
-        assert_eq!(foreign(&data), None);
+        assert_eq!(here(&data), None);
     }
 
     #[test]
@@ -248,7 +297,7 @@ mod tests {
 
     #[test]
     fn ourselves() {
-        let us = open(Path::new("/proc/self/exe"), &[]).unwrap();
+        let us = open(Path::new("/proc/self/exe"), &[], &ExpectedMachine::Here).unwrap();
         let here = us.functions.iter().find(|f| f.name.contains("elf5tests9ourselves")).unwrap();
         assert_eq!(us.offset_of_addr(here.addr), Some(here.offset));
     }
@@ -256,10 +305,10 @@ mod tests {
     #[test]
     fn not_a_binary() {
         for path in ["/etc/hostname", "/dev/null", "/proc/self/status", "/etc"] {
-            let error = open(Path::new(path), &[]).unwrap_err();
+            let error = open(Path::new(path), &[], &ExpectedMachine::Here).unwrap_err();
             assert!(error.what.contains("not an ELF file"), "{}", error.what);
         }
-        assert!(open(Path::new("/no/such"), &[]).unwrap_err().what.contains("no such file"));
+        assert!(open(Path::new("/no/such"), &[], &ExpectedMachine::Here).unwrap_err().what.contains("no such file"));
     }
 
     #[test]

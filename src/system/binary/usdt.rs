@@ -11,7 +11,8 @@ use std::path::Path;
 use object::read::elf::{ElfFile64, SectionHeader as _};
 use object::{Object, ObjectSection};
 
-use crate::system::machine::arch::{HERE, OptimizedUprobe};
+use crate::system::binary::elf::ExpectedMachine;
+use crate::system::machine::arch::{Arch, OptimizedUprobe};
 use crate::system::{Missing, binary::elf};
 
 /// Type of the notes (`sys/sdt.h`).
@@ -37,9 +38,9 @@ pub struct Marker {
 }
 
 /// Returns the markers of a 64-bit ELF file in the order of their notes; damaged notes are skipped.
-pub fn markers(path: &Path) -> Result<Vec<Marker>, Missing> {
+pub fn markers(path: &Path, expected: &ExpectedMachine) -> Result<Vec<Marker>, Missing> {
     let data = elf::map(path)?;
-    elf::runs_here(path, &data)?;
+    expected.check(path, &data)?;
     // 32-bit programs pass arguments differently, so they count as files without markers.
     let Ok(file) = ElfFile64::<object::Endianness>::parse(&*data) else {
         return match object::File::parse(&*data) {
@@ -47,10 +48,10 @@ pub fn markers(path: &Path) -> Result<Vec<Marker>, Missing> {
             Err(_) => Err(elf::not_elf(path)),
         };
     };
-    Ok(read(&file).unwrap_or_default())
+    Ok(read(&file, elf::arch_of(path)).unwrap_or_default())
 }
 
-fn read(file: &ElfFile64<'_, object::Endianness>) -> Option<Vec<Marker>> {
+fn read(file: &ElfFile64<'_, object::Endianness>, arch: &Arch) -> Option<Vec<Marker>> {
     let endian = file.endian();
     let base = file.section_by_name(".stapsdt.base").map(|s| s.address());
     let segments = segments_of(file.data())?;
@@ -60,14 +61,14 @@ fn read(file: &ElfFile64<'_, object::Endianness>) -> Option<Vec<Marker>> {
         let Ok(Some(mut notes)) = section.notes(endian, file.data()) else { continue };
         while let Ok(Some(note)) = notes.next() {
             if note.name() == b"stapsdt" && note.n_type(endian).0 == NT_STAPSDT {
-                all.extend(marker(note.desc(), base, &in_file, file.data()));
+                all.extend(marker(note.desc(), base, &in_file, (file.data(), arch)));
             }
         }
     }
     Some(all)
 }
 
-fn marker(note: &[u8], base: Option<u64>, in_file: &dyn Fn(u64) -> Option<u64>, file: &[u8]) -> Option<Marker> {
+fn marker(note: &[u8], base: Option<u64>, in_file: &dyn Fn(u64) -> Option<u64>, (file, arch): (&[u8], &Arch)) -> Option<Marker> {
     let word = |at: usize| Some(u64::from_le_bytes(note.get(at..at + 8)?.try_into().ok()?));
     let (addr, linked_base, semaphore) = (word(0)?, word(8)?, word(16)?);
     let moved = base.map_or(0, |b| b.wrapping_sub(linked_base));
@@ -76,11 +77,11 @@ fn marker(note: &[u8], base: Option<u64>, in_file: &dyn Fn(u64) -> Option<u64>, 
     let addr = addr.wrapping_add(moved);
     let semaphore = if semaphore == 0 { 0 } else { in_file(semaphore.wrapping_add(moved))? };
     let offset = in_file(addr)?;
-    (!name.is_empty()).then(|| Marker { provider, name, addr, offset, semaphore, optimized: optimized(file, offset), args })
+    (!name.is_empty()).then(|| Marker { provider, name, addr, offset, semaphore, optimized: optimized(file, arch, offset), args })
 }
 
-fn optimized(file: &[u8], offset: u64) -> u64 {
+fn optimized(file: &[u8], arch: &Arch, offset: u64) -> u64 {
     let code = usize::try_from(offset).ok().and_then(|at| file.get(at..)).unwrap_or_default();
     let found = |row: &&OptimizedUprobe| code.starts_with(row.marker);
-    HERE.optimized_uprobe.as_ref().filter(found).map_or(0, |row| row.distance)
+    arch.optimized_uprobe.as_ref().filter(found).map_or(0, |row| row.distance)
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use crate::failure::reason;
 use crate::input;
 use crate::system::binary::dwarf::BinaryTypes;
+use crate::system::binary::elf::ExpectedMachine;
 use crate::system::binary::instructions::{self, InstructionBoundary};
 use crate::system::events::tracefs::{self, Tracefs};
 use crate::system::kernel::features::{Features, LoadTarget};
@@ -22,6 +23,7 @@ use crate::system::kernel::function_cache::{self, Index};
 use crate::system::kernel::functions::{self, Functions};
 use crate::system::kernel::prog_type;
 use crate::system::kernel_types::{BTF_FILES, KernelTypes, Prototype};
+use crate::system::machine::arch::Arch;
 use crate::system::portability::questions::digest;
 use crate::system::snapshot::inferred_features;
 use crate::system::{
@@ -66,6 +68,8 @@ pub struct Live {
     debug_dirs: Vec<String>,
     /// A file tree with the binaries, instead of this machine's.
     tree: Option<PathBuf>,
+    /// The architecture of the kernel that a file describes, if this target answers queries about binaries for it.
+    described: Option<&'static Arch>,
     /// Files that replace all binaries with the same file name.
     replacement_files: Vec<PathBuf>,
     trampoline: OnceCell<bool>,
@@ -145,6 +149,20 @@ impl Live {
     /// Takes binaries from a file tree; `stand_ins` come first, for binaries with their file names.
     pub fn with_files(self, tree: Option<PathBuf>, stand_ins: Vec<PathBuf>) -> Self {
         Self { tree, replacement_files: stand_ins, ..self }
+    }
+
+    /// Takes binaries for a kernel that a file describes.
+    pub fn for_kernel(self, arch: &'static Arch) -> Self {
+        Self { described: Some(arch), ..self }
+    }
+
+    /// The machine that a binary must be for. One that was found on this machine may be for it, rather than for that of a
+    /// described kernel; one that the user chose for the check may not.
+    fn expected_machine(&self, path: &Path) -> ExpectedMachine {
+        let Some(arch) = self.described else { return ExpectedMachine::Here };
+        let file = std::fs::canonicalize(path).ok();
+        let chosen = self.tree.is_some() || self.replacement_files.iter().any(|one| std::fs::canonicalize(one).ok() == file);
+        ExpectedMachine::Kernel { arch, or_here: !chosen }
     }
 
     /// The types of a binary, or the reason why there are none.
@@ -491,13 +509,17 @@ impl TargetInfo for Live {
         if let Some(known) = self.binaries.borrow().get(path) {
             return Ok(known.clone());
         }
-        let opened = Arc::new(elf::open(path, &self.debug_dirs)?);
+        let opened = Arc::new(elf::open(path, &self.debug_dirs, &self.expected_machine(path))?);
         self.binaries.borrow_mut().insert(path.to_owned(), opened.clone());
         Ok(opened)
     }
 
     fn markers(&self, path: &Path) -> Result<Vec<Marker>, Missing> {
-        usdt::markers(path)
+        usdt::markers(path, &self.expected_machine(path))
+    }
+
+    fn arch_of_binary(&self, path: &Path) -> &'static Arch {
+        elf::arch_of(path)
     }
 
     fn has(&self, feature: Feature) -> bool {

@@ -550,6 +550,7 @@ impl TargetInfo for Recorder<'_> {
 
     // queries for messages, for headers, and of user space
     forward! { sys, |me| me.unrecorded.set(true);
+        arch_of_binary(path: &Path) -> &'static Arch;
         types_missing_in_binary(path: &Path) -> Option<Missing>;
         types_identity() -> Option<String>;
         c_macro(name: &str) -> Option<CMacro>;

@@ -175,6 +175,7 @@ impl TargetInfo for VariedTarget<'_> {
         is_dynamic_tracepoint(category: &str, name: &str) -> bool;
         resolve_binary(name: &str, pid: Option<u32>) -> Result<Vec<BinaryFile>, Missing>;
         regular_file(name: &str) -> Option<PathBuf>;
+        arch_of_binary(path: &Path) -> &'static Arch;
         markers(path: &Path) -> Result<Vec<Marker>, Missing>;
         counts(ty: u32, config: u64) -> Option<bool>;
         cgroup_id(path: &str) -> Result<u64, Missing>;

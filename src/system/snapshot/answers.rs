@@ -235,6 +235,10 @@ impl TargetInfo for Snapshot {
         self.files.binary(path)
     }
 
+    fn arch_of_binary(&self, path: &Path) -> &'static Arch {
+        self.files.arch_of_binary(path)
+    }
+
     fn markers(&self, path: &Path) -> Result<Vec<Marker>, Missing> {
         self.files.markers(path)
     }

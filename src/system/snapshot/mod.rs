@@ -102,7 +102,7 @@ pub fn write_with_progress(contents: &Contents, to: &mut dyn Write, packed: &mut
     file::write(&parts::sections(contents), to, packed)
 }
 
-/// A kernel described by a file. Binaries are those of this machine.
+/// A kernel described by a file. Binaries are those of this machine, or for the processor of that kernel.
 pub struct Snapshot {
     path: PathBuf,
     about: SnapshotInfo,
@@ -158,7 +158,7 @@ impl Snapshot {
             about,
             arch,
             sections: Rc::new(sections),
-            files: Live::new(),
+            files: Live::new().for_kernel(arch),
             types: OnceCell::new(),
             events: OnceCell::new(),
             formats: OnceCell::new(),
@@ -178,7 +178,7 @@ impl Snapshot {
 
     /// Uses `files` for binaries, such as those of another file tree.
     pub fn with_files(self, files: Live) -> Self {
-        Self { files, ..self }
+        Self { files: files.for_kernel(self.arch), ..self }
     }
 
     /// General information about the kernel.

@@ -13,7 +13,6 @@ use super::locations::{self, ArgumentLocation, Source};
 use super::no_location::NoLocation;
 use super::types::{is_complex, is_float, is_shapeless};
 use super::{BinaryTypes, DEPTH, Die, Entry};
-use crate::system::machine::arch::HERE;
 use crate::system::{Function, binary::elf};
 use crate::types::Type;
 
@@ -218,20 +217,20 @@ impl BinaryTypes {
             let class = match (self.class(ty).unwrap_or(Class::Float(1)), found) {
                 (class, _) if !self.may_go_by_reference(ty, 0) => class,
                 // gcc does not record how it passes objects.
-                (_, Ok(place)) if place.is_reference() => Class::Reference,
+                (_, Ok(place)) if place.is_reference(self.arch) => Class::Reference,
                 (class, Ok(_)) => class,
                 (_, Err(_)) => return all,
             };
             let align = ty.map_or(8, |ty| self.stack_align(ty, 0));
             let take = |n: u32, registers: &mut usize| {
-                if n == 2 && align == 16 && HERE.convention.aligns_pairs {
+                if n == 2 && align == 16 && self.arch.convention.aligns_pairs {
                     *registers = registers.next_multiple_of(2);
                 }
-                let taken = HERE.args.get(*registers..*registers + n as usize);
+                let taken = self.arch.args.get(*registers..*registers + n as usize);
                 if taken.is_some() {
                     *registers += n as usize;
-                } else if HERE.convention.overflow_is_final {
-                    *registers = HERE.args.len();
+                } else if self.arch.convention.overflow_is_final {
+                    *registers = self.arch.args.len();
                 }
                 taken
             };
@@ -240,7 +239,7 @@ impl BinaryTypes {
                 *stack = at.saturating_add(bytes.max(1).checked_next_multiple_of(8).unwrap_or(bytes));
                 ArgumentLocation::one(
                     size,
-                    Source::Memory { register: HERE.sp, offset: i64::from(HERE.stack_args) + i64::from(at), indirect: None },
+                    Source::Memory { register: self.arch.sp, offset: i64::from(self.arch.stack_args) + i64::from(at), indirect: None },
                 )
             };
             all.push(match class {
@@ -254,7 +253,7 @@ impl BinaryTypes {
                     None
                 }
                 Class::Float(n) => Some(push(n * 8, &mut stack)),
-                Class::Mixed if floats < FLOAT_REGISTERS && registers < HERE.args.len() => {
+                Class::Mixed if floats < FLOAT_REGISTERS && registers < self.arch.args.len() => {
                     floats += 1;
                     registers += 1;
                     None
@@ -279,7 +278,7 @@ impl BinaryTypes {
     fn result(&self, function: Die, entry: &Entry) -> Vec<usize> {
         let ty = self.attribute_type(function, entry);
         match self.class(ty) {
-            Some(_) if !HERE.convention.result_comes_first => vec![0],
+            Some(_) if !self.arch.convention.result_comes_first => vec![0],
             Some(Class::Memory(_) | Class::Reference) => vec![1],
             Some(_) if self.may_go_by_reference(ty, 0) => vec![0, 1],
             Some(Class::Integers(_) | Class::Float(_) | Class::Mixed) | None => vec![0],
@@ -366,7 +365,7 @@ impl BinaryTypes {
         }
         let size = size?;
         if size > 16 {
-            return Some(if HERE.convention.large_by_reference { Class::Reference } else { Class::Memory(size) });
+            return Some(if self.arch.convention.large_by_reference { Class::Reference } else { Class::Memory(size) });
         }
         let mut eights = [None; 2];
         if self.classify(die, &entry, 0, 0, &mut eights).is_none() {
@@ -378,7 +377,7 @@ impl BinaryTypes {
             [Some(Eightbyte::Float), Some(Eightbyte::Float)] => Class::Float(2),
             [Some(Eightbyte::Float), None] => Class::Float(1),
             [None, _] => Class::Float(0), // empty
-            _ if HERE.convention.mixed => Class::Mixed,
+            _ if self.arch.convention.mixed => Class::Mixed,
             _ => Class::Integers(size.div_ceil(8)),
         })
     }

@@ -8,8 +8,8 @@ use super::frame::Frame;
 use super::no_location::NoLocation;
 use super::types::is_float;
 use super::{BinaryTypes, Slice};
-use crate::system::binary::instructions::follow::{self, SP};
-use crate::system::machine::arch::HERE;
+use crate::system::binary::instructions::follow;
+use crate::system::machine::arch::Arch;
 use crate::system::machine::arch::instructions::{Base, Byte, Machine, Value};
 
 /// Limit for the operations of one expression.
@@ -92,12 +92,15 @@ impl<'a> Evaluation<'a> {
         let number = match operation {
             Operation::Nop => return Ok(()),
             Operation::RegisterOffset { register, offset, .. } => {
-                let n = general(register.0).ok_or(NoLocation::Odd)?;
-                self.by_sp |= n == SP;
+                let n = general(self.frame.arch, register.0).ok_or(NoLocation::Odd)?;
+                self.by_sp |= n == self.frame.arch.instructions.stack_pointer;
                 Number::Of(self.machine.register(n).plus(offset))
             }
             Operation::FrameOffset { offset } => Number::Of(self.frame_base()?.plus(offset)),
-            Operation::CallFrameCFA => Number::Of(Value::Sum(Base::Register(SP), HERE.stack_args.into())),
+            Operation::CallFrameCFA => {
+                let arch = self.frame.arch;
+                Number::Of(Value::Sum(Base::Register(arch.instructions.stack_pointer), arch.stack_args.into()))
+            }
             Operation::UnsignedConstant { value } => Number::Known(value as i64),
             Operation::SignedConstant { value } => Number::Known(value),
             Operation::PlusConstant { value } => plus(self.pop()?, value as i64),
@@ -136,7 +139,7 @@ impl<'a> Evaluation<'a> {
                 Number::Known(_) => return Err(NoLocation::Odd),
             },
             Operation::EntryValue { expression } => {
-                let entered = follow::entered();
+                let entered = follow::entered(self.frame.arch);
                 let mut inner = Evaluation::new(&entered, self.addr, self.frame);
                 match inner.parts(Expression(expression))?.as_slice() {
                     // Here, a register's value and an address relative to it are both numbers.
@@ -170,7 +173,8 @@ impl<'a> Evaluation<'a> {
             if let Operation::FrameOffset { .. } = operation {
                 return Err(NoLocation::Odd);
             }
-            self.by_sp |= matches!(operation, Operation::Register { register } if general(register.0) == Some(SP));
+            let sp = self.frame.arch.instructions.stack_pointer;
+            self.by_sp |= matches!(operation, Operation::Register { register } if general(self.frame.arch, register.0) == Some(sp));
         }
         let base = inner.parts(*expression)?;
         self.by_sp |= inner.by_sp;
@@ -181,8 +185,8 @@ impl<'a> Evaluation<'a> {
     }
 
     fn register(&self, number: u16) -> Result<Part, NoLocation> {
-        let (first, count) = HERE.vectors_by_dwarf;
-        match (general(number), number.checked_sub(first)) {
+        let (first, count) = self.frame.arch.vectors_by_dwarf;
+        match (general(self.frame.arch, number), number.checked_sub(first)) {
             (Some(n), _) => Ok(Part::Value(self.machine.register(n))),
             (None, Some(n)) if n < count => Ok(Part::Vector(n as u8)),
             _ => Err(NoLocation::Odd),
@@ -217,6 +221,6 @@ fn plus(number: Number, addend: i64) -> Number {
 }
 
 /// Converts a DWARF register number to the processor's number of the general register.
-fn general(number: u16) -> Option<u8> {
-    HERE.by_dwarf.get(usize::from(number)).copied()
+fn general(arch: &Arch, number: u16) -> Option<u8> {
+    arch.by_dwarf.get(usize::from(number)).copied()
 }

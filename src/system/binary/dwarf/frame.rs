@@ -3,6 +3,7 @@
 use gimli::{Expression, Unit};
 
 use super::Slice;
+use crate::system::machine::arch::Arch;
 
 /// A location description.
 pub(super) enum Location {
@@ -28,6 +29,7 @@ impl Location {
 
 /// A function's own frame.
 pub(super) struct Frame<'a> {
+    pub(super) arch: &'static Arch,
     pub(super) base: Option<Location>,
     pub(super) unit: &'a Unit<Slice>,
     /// Offsets of the registers that pass arguments, in order.

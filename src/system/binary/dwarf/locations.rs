@@ -17,16 +17,14 @@ use super::frame::{Frame, Location};
 use super::no_location::NoLocation;
 use super::types::{constant, is_float};
 use super::{BinaryTypes, DEPTH, Die, Entry, Slice};
-use crate::system::binary::instructions::follow::{Path, SP};
-use crate::system::machine::arch::HERE;
+use crate::system::binary::instructions::follow::Path;
+use crate::system::machine::arch::Arch;
 use crate::system::machine::arch::instructions::{Base, Byte, Value};
 use crate::system::{Abi, Function};
 use crate::types::Type;
 
 /// Limit for the bytes of an argument that are tracked one by one.
 const BYTES: u32 = 256;
-/// The stack pointer in the context of a probe.
-const STACK: u32 = HERE.sp;
 
 /// The location of an argument at the function's entry: pieces in order, without gaps.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -83,14 +81,14 @@ impl ArgumentLocation {
     }
 
     /// Is the whole value in memory that a register points to?
-    pub(super) fn is_reference(&self) -> bool {
-        matches!(*self.pieces.as_slice(), [Piece { from: Source::Memory { register, offset: 0, indirect: None }, .. }] if register != HERE.sp)
-            || matches!(*self.pieces.as_slice(), [Piece { from: Source::Memory { register: STACK, indirect: Some(0), .. }, .. }])
+    pub(super) fn is_reference(&self, arch: &Arch) -> bool {
+        let [Piece { from: Source::Memory { register, offset, indirect }, .. }] = *self.pieces.as_slice() else { return false };
+        if register == arch.sp { indirect == Some(0) } else { offset == 0 && indirect.is_none() }
     }
 
     /// Is any piece on the caller's stack?
-    fn is_on_stack(&self) -> bool {
-        self.pieces.iter().any(|p| matches!(p.from, Source::Memory { register: STACK, indirect: None, .. }))
+    fn is_on_stack(&self, arch: &Arch) -> bool {
+        self.pieces.iter().any(|p| matches!(p.from, Source::Memory { register, indirect: None, .. } if register == arch.sp))
     }
 
     /// The location of the n-th byte.
@@ -143,12 +141,12 @@ impl BinaryTypes {
         let unit = self.unit(die)?;
         let settled = (!self.is_gcc(die)).then(|| self.prologue_end(die, function.addr).unwrap_or(u64::MAX));
         let registers: &[u32] = match function.abi {
-            Abi::SystemV => HERE.args,
-            Abi::Go => HERE.go_args,
+            Abi::SystemV => self.arch.args,
+            Abi::Go => self.arch.go_args,
             Abi::GoStack => &[],
         };
         let base = self.location(die, entry.attr(DW_AT_frame_base));
-        Some(Frame { base, unit, registers, kept_by_caller: function.abi == Abi::Go, prologue_end: settled })
+        Some(Frame { arch: self.arch, base, unit, registers, kept_by_caller: function.abi == Abi::Go, prologue_end: settled })
     }
 
     pub(super) fn start_search(&self, die: Die, entry: &Entry, ty: Option<&Type>) -> ArgumentSearch {
@@ -255,7 +253,7 @@ fn widened(raw: RawLocListEntry<Slice>) -> (RawLocListEntry<Slice>, bool) {
 
 /// Finds the locations of a function's remaining arguments.
 pub(super) fn find(all: &mut [ArgumentSearch], frame: &Frame, code: &[u8], entry: u64) {
-    let mut path = Path::new(code, entry);
+    let mut path = Path::new(frame.arch, code, entry);
     loop {
         for one in all.iter_mut() {
             one.update(&path, frame);
@@ -317,7 +315,7 @@ impl ArgumentSearch {
         match &self.found {
             None => match self.location_at(expression, path, frame) {
                 LocationAt::Nothing => {}
-                LocationAt::Place(place, _) if frame.kept_by_caller && place.is_on_stack() => self.in_caller = Some(place),
+                LocationAt::Place(place, _) if frame.kept_by_caller && place.is_on_stack(frame.arch) => self.in_caller = Some(place),
                 LocationAt::Place(place, by_register) => {
                     self.expression = Some(expression).filter(|_| by_register);
                     self.found = Some(Ok(place));
@@ -422,8 +420,8 @@ impl ArgumentSearch {
 impl Frame<'_> {
     /// The location of an argument's byte, if an argument can be there.
     fn source(&self, byte: Byte) -> Option<Source> {
-        let known = |r: u8| HERE.by_number.get(usize::from(r)).copied().filter(|at| self.registers.contains(at));
-        let base = |r: u8| if r == SP { Some(STACK) } else { known(r) };
+        let known = |r: u8| self.arch.by_number.get(usize::from(r)).copied().filter(|at| self.registers.contains(at));
+        let base = |r: u8| if r == self.arch.instructions.stack_pointer { Some(self.arch.sp) } else { known(r) };
         match byte {
             Byte::Register(r, n) => Some(Source::Register { register: known(r)?, above: n.into() }),
             Byte::Memory(Base::Register(r), by) => Some(Source::Memory { register: base(r)?, offset: by, indirect: None }),

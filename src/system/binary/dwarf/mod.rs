@@ -33,6 +33,7 @@ use std::rc::Rc;
 use gimli::{AttributeValue, DW_AT_declaration, DW_AT_low_pc, DW_AT_name, Dwarf, EndianSlice, RunTimeEndian, Unit, UnitOffset};
 
 use crate::system::binary::elf::{self, Segment};
+use crate::system::machine::arch::Arch;
 use crate::system::{Missing, TypeName};
 
 pub use calling_convention::Argument;
@@ -91,6 +92,8 @@ type Prologues = BTreeMap<(u32, u32), Rc<Vec<u64>>>;
 
 /// The types of a binary.
 pub struct BinaryTypes {
+    /// The architecture of the binary.
+    arch: &'static Arch,
     files: Vec<File>,
     /// Split units that were not found.
     absent: Vec<split::MissingUnit>,
@@ -118,6 +121,7 @@ impl BinaryTypes {
     pub fn open(path: &Path, dirs: &[String], first_id: u32) -> Result<Self, Missing> {
         let files = files::load(path, dirs)?;
         let mut types = Self {
+            arch: elf::arch_of(path),
             files: files.all,
             absent: files.absent,
             index: Index::default(),

@@ -7,7 +7,6 @@ use super::calling_convention::{Class, is_go_result};
 use super::no_location::NoLocation;
 use super::types::{is_complex, is_float};
 use super::{BinaryTypes, DEPTH, Die, Entry};
-use crate::system::machine::arch::HERE;
 use crate::system::{Abi, Function};
 
 /// AAPCS64 returns an aggregate of up to this many equal floating-point numbers or vectors in registers.
@@ -43,7 +42,7 @@ impl BinaryTypes {
         }
         let size = self.ty(ty, 0)?.size();
         let special = parts.iter().any(|p| matches!(p, Part::Vector | Part::Extended)) && (size <= 16 || parts.len() == 1);
-        let homogeneous = !HERE.convention.mixed && parts.len() <= HOMOGENEOUS && !parts.is_empty() && !parts.contains(&Part::Integer);
+        let homogeneous = !self.arch.convention.mixed && parts.len() <= HOMOGENEOUS && !parts.is_empty() && !parts.contains(&Part::Integer);
         // Other languages, such as Rust, return each of the two numbers in a register of its kind, although both fit into one.
         let two_kinds = parts.len() == 2 && parts.contains(&Part::Float) && parts.contains(&Part::Integer);
         let divided = two_kinds && size <= 16 && of_type.tag() != gimli::DW_TAG_union_type && !self.is_of_c(die);
@@ -55,7 +54,7 @@ impl BinaryTypes {
             _ if in_vector => Some(NoLocation::Vector),
             Some(Class::Float(_)) if parts.is_empty() => Some(NoLocation::Empty),
             // The System V ABI returns the address in the register of `retval`.
-            Some(Class::Memory(_) | Class::Reference) => (!HERE.convention.result_comes_first).then_some(NoLocation::Memory),
+            Some(Class::Memory(_) | Class::Reference) => (!self.arch.convention.result_comes_first).then_some(NoLocation::Memory),
             Some(Class::Integers(_) | Class::Float(_) | Class::Mixed) | None => None,
         }
     }
@@ -71,7 +70,7 @@ impl BinaryTypes {
             let integers = parts.iter().filter(|p| **p == Part::Integer).count();
             let Some(first) = parts.first() else { continue };
             return match first {
-                _ if integers > HERE.go_args.len() || parts.len() - integers > GO_FLOATS || self.has_go_array(ty?, 0) => {
+                _ if integers > self.arch.go_args.len() || parts.len() - integers > GO_FLOATS || self.has_go_array(ty?, 0) => {
                     Some(NoLocation::Memory)
                 }
                 Part::Integer => None,
@@ -131,7 +130,7 @@ impl BinaryTypes {
             // `()` of Rust
             _ if Self::number(&entry, gimli::DW_AT_byte_size) == Some(0) => {}
             _ if !is_float(&entry) => all.push(Part::Integer),
-            _ if HERE.convention.mixed && !self.is_in_registers(die, &entry) => all.push(Part::Extended),
+            _ if self.arch.convention.mixed && !self.is_in_registers(die, &entry) => all.push(Part::Extended),
             _ => all.resize(all.len() + if is_complex(&entry) { 2 } else { 1 }, Part::Float),
         }
     }

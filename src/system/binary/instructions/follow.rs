@@ -3,21 +3,20 @@
 //! The module follows the instructions in a straight line from the entry. A register or a byte of memory is known while it is a
 //! copy of a register or of memory at the entry; the result of any other computation is unknown.
 
-use crate::system::machine::arch::HERE;
+use crate::system::machine::arch::Arch;
 use crate::system::machine::arch::instructions::{Base, Machine, Successor, Value};
 
-/// The number of the stack pointer in the processor's numbering.
-pub const SP: u8 = HERE.instructions.stack_pointer;
 /// Limit for the number of instructions that are followed.
 const MAX_INSTRUCTIONS: u32 = 400;
 
-/// The state at the entry of a function of this machine.
-pub fn entered() -> Machine {
-    Machine::entered(SP, HERE.stack_args)
+/// The state at the entry of a function.
+pub fn entered(arch: &Arch) -> Machine {
+    Machine::entered(arch.instructions.stack_pointer, arch.stack_args)
 }
 
 /// The instructions of a function, followed from its entry.
 pub struct Path<'a> {
+    arch: &'static Arch,
     code: &'a [u8],
     machine: Machine,
     /// The address of the function.
@@ -31,8 +30,8 @@ pub struct Path<'a> {
 
 impl<'a> Path<'a> {
     /// Starts at the entry of the function with this code and address.
-    pub fn new(code: &'a [u8], entry: u64) -> Path<'a> {
-        Path { code, machine: entered(), entry, at: entry, remaining: MAX_INSTRUCTIONS, branched: false, compared: None }
+    pub fn new(arch: &'static Arch, code: &'a [u8], entry: u64) -> Path<'a> {
+        Path { arch, code, machine: entered(arch), entry, at: entry, remaining: MAX_INSTRUCTIONS, branched: false, compared: None }
     }
 
     /// The address of the next instruction.
@@ -57,17 +56,20 @@ impl<'a> Path<'a> {
             return false;
         }
         self.remaining -= 1;
-        let length = match (HERE.instructions.step)(rest, self.at, &mut self.machine, &mut self.compared) {
+        let sp = self.arch.instructions.stack_pointer;
+        let length = match (self.arch.instructions.step)(rest, self.at, &mut self.machine, &mut self.compared) {
             Successor::Next(length) => length,
             Successor::Branch(length, to) => {
                 let back = (self.entry..=self.at).contains(&to);
-                if let (true, Some(end @ Value::Sum(Base::Register(SP), _))) = (back, self.compared) {
+                if let (true, Some(end @ Value::Sum(Base::Register(base), _))) = (back, self.compared)
+                    && base == sp
+                {
                     // A loop that touches each page of a large frame ends when the stack pointer reaches the compared value.
-                    let touched = self.machine.register(SP);
+                    let touched = self.machine.register(sp);
                     if let Value::Sum(base, at) = touched {
                         self.machine.forget(base, at..at + 8);
                     }
-                    self.machine.set(SP, end);
+                    self.machine.set(sp, end);
                 } else {
                     self.branched = true;
                 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::system::Function;
-use crate::system::machine::arch::HERE;
+use crate::system::binary::elf;
 
 /// Limit for the size of a function that is decoded, in bytes.
 const MAX_FUNCTION_SIZE: u64 = 16 << 20;
@@ -36,14 +36,14 @@ pub fn placed(path: &Path, function: &Function, offset: u64) -> InstructionBound
 }
 
 /// Does an instruction start at `offset` in the function at this file offset? The code is decoded from the function's start
-/// as code of this machine. `None` if the file cannot be read or the bytes are not code.
+/// as code of the machine that the file is for. `None` if the file cannot be read or the bytes are not code.
 pub fn starts_at(path: &Path, offset: u64, function_offset: u64) -> Option<bool> {
-    Some((HERE.instructions.starts)(&code(path, offset, function_offset)?))
+    Some((elf::arch_of(path).instructions.starts)(&code(path, offset, function_offset)?))
 }
 
 /// Offsets of the return instructions in the function of `size` bytes at this file offset. `None` as in [`starts_at`].
 pub fn returns(path: &Path, offset: u64, size: u64) -> Option<Vec<u64>> {
-    (HERE.instructions.returns)(&code(path, offset, size)?)
+    (elf::arch_of(path).instructions.returns)(&code(path, offset, size)?)
 }
 
 fn code(path: &Path, offset: u64, size: u64) -> Option<Vec<u8>> {
