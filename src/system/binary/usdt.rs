@@ -6,13 +6,17 @@
 
 use crate::system::binary::elf::segments_of;
 use crate::system::binary::file::offset;
+use std::ops::Range;
 use std::path::Path;
 
+use gimli::{BaseAddresses, EhFrame, LittleEndian, UnwindSection};
 use object::read::elf::{ElfFile64, SectionHeader as _};
 use object::{Object, ObjectSection};
 
 use crate::system::binary::elf::ExpectedMachine;
-use crate::system::machine::arch::{Arch, OptimizedUprobe};
+use crate::system::machine::arch::Arch;
+#[cfg(doc)]
+use crate::system::machine::arch::OptimizedUprobe;
 use crate::system::{Missing, binary::elf};
 
 /// Type of the notes (`sys/sdt.h`).
@@ -31,7 +35,8 @@ pub struct Marker {
     pub offset: u64,
     /// File offset of its semaphore, a counter that the program checks before it prepares arguments; 0 if it has none.
     pub semaphore: u64,
-    /// Bytes from it to the instruction whose uprobe some kernels optimize ([`OptimizedUprobe`]); 0 if there is none.
+    /// Bytes from it to the instruction whose uprobe some kernels optimize ([`OptimizedUprobe`]); 0 if there is none, or if the
+    /// function may have a red zone.
     pub optimized: u64,
     /// Locations of the arguments in assembler syntax: `8@%rbx -4@112(%rsp)`.
     pub args: String,
@@ -42,7 +47,7 @@ pub fn markers(path: &Path, expected: &ExpectedMachine) -> Result<Vec<Marker>, M
     let data = elf::map(path)?;
     expected.check(path, &data)?;
     // 32-bit programs pass arguments differently, so they count as files without markers.
-    let Ok(file) = ElfFile64::<object::Endianness>::parse(&*data) else {
+    let Ok(file) = Elf::parse(&*data) else {
         return match object::File::parse(&*data) {
             Ok(_) => Ok(Vec::new()),
             Err(_) => Err(elf::not_elf(path)),
@@ -51,7 +56,9 @@ pub fn markers(path: &Path, expected: &ExpectedMachine) -> Result<Vec<Marker>, M
     Ok(read(&file, elf::arch_of(path)).unwrap_or_default())
 }
 
-fn read(file: &ElfFile64<'_, object::Endianness>, arch: &Arch) -> Option<Vec<Marker>> {
+type Elf<'d> = ElfFile64<'d, object::Endianness>;
+
+fn read(file: &Elf<'_>, arch: &Arch) -> Option<Vec<Marker>> {
     let endian = file.endian();
     let base = file.section_by_name(".stapsdt.base").map(|s| s.address());
     let segments = segments_of(file.data())?;
@@ -61,14 +68,14 @@ fn read(file: &ElfFile64<'_, object::Endianness>, arch: &Arch) -> Option<Vec<Mar
         let Ok(Some(mut notes)) = section.notes(endian, file.data()) else { continue };
         while let Ok(Some(note)) = notes.next() {
             if note.name() == b"stapsdt" && note.n_type(endian).0 == NT_STAPSDT {
-                all.extend(marker(note.desc(), base, &in_file, (file.data(), arch)));
+                all.extend(marker(note.desc(), base, &in_file, (file, arch)));
             }
         }
     }
     Some(all)
 }
 
-fn marker(note: &[u8], base: Option<u64>, in_file: &dyn Fn(u64) -> Option<u64>, (file, arch): (&[u8], &Arch)) -> Option<Marker> {
+fn marker(note: &[u8], base: Option<u64>, in_file: &dyn Fn(u64) -> Option<u64>, (file, arch): (&Elf<'_>, &Arch)) -> Option<Marker> {
     let word = |at: usize| Some(u64::from_le_bytes(note.get(at..at + 8)?.try_into().ok()?));
     let (addr, linked_base, semaphore) = (word(0)?, word(8)?, word(16)?);
     let moved = base.map_or(0, |b| b.wrapping_sub(linked_base));
@@ -77,11 +84,27 @@ fn marker(note: &[u8], base: Option<u64>, in_file: &dyn Fn(u64) -> Option<u64>, 
     let addr = addr.wrapping_add(moved);
     let semaphore = if semaphore == 0 { 0 } else { in_file(semaphore.wrapping_add(moved))? };
     let offset = in_file(addr)?;
-    (!name.is_empty()).then(|| Marker { provider, name, addr, offset, semaphore, optimized: optimized(file, arch, offset), args })
+    (!name.is_empty()).then(|| Marker { provider, name, addr, offset, semaphore, optimized: optimized((file, arch), addr, offset), args })
 }
 
-fn optimized(file: &[u8], arch: &Arch, offset: u64) -> u64 {
-    let code = usize::try_from(offset).ok().and_then(|at| file.get(at..)).unwrap_or_default();
-    let found = |row: &&OptimizedUprobe| code.starts_with(row.marker);
-    arch.optimized_uprobe.as_ref().filter(found).map_or(0, |row| row.distance)
+fn optimized((file, arch): (&Elf<'_>, &Arch), addr: u64, offset: u64) -> u64 {
+    let code = |at: u64, len: usize| file.data().get(usize::try_from(at).ok()?..)?.get(..len);
+    let Some(row) = &arch.optimized_uprobe else { return 0 };
+    if code(offset, row.marker.len()) != Some(row.marker) {
+        return 0;
+    }
+    let function = function_around(file, addr).and_then(|f| code(offset.checked_sub(addr - f.start)?, (f.end - f.start).try_into().ok()?));
+    if function.is_some_and(row.calls) { row.distance } else { 0 }
+}
+
+/// The addresses of the function around an address, by its call frame information, which a stripped file has as well.
+fn function_around(file: &Elf<'_>, addr: u64) -> Option<Range<u64>> {
+    let section = file.section_by_name(".eh_frame")?;
+    let address = |name: &str| file.section_by_name(name).map_or(0, |s| s.address());
+    let bases = BaseAddresses::default().set_eh_frame(section.address()).set_text(address(".text")).set_got(address(".got"));
+    let mut frames = EhFrame::new(section.data().ok()?, LittleEndian);
+    frames.set_address_size(8);
+    let found = frames.fde_for_address(&bases, addr, EhFrame::cie_from_offset).ok()?;
+    let start = found.initial_address();
+    Some(start..start.checked_add(found.len())?)
 }

@@ -207,5 +207,5 @@ static REPLACED_CALLS: &[(&str, &str)] = &[
 
 #[rustfmt::skip]
 static OTHER_CALLS: &[(&str, u32)] = &[
-    ("umount2", 39), ("nfsservctl", 42), ("sendfile", 71), ("fstatat", 79), ("fstat", 80), ("uname", 160), ("fadvise64", 223),
+    ("umount2", 39), ("nfsservctl", 42), ("sendfile", 71), ("fstat", 80), ("uname", 160), ("fadvise64", 223),
 ];

@@ -130,6 +130,9 @@ pub struct OptimizedUprobe {
     pub marker: &'static [u8],
     /// Distance of the latter from the former, in bytes.
     pub distance: u64,
+    /// Does the code of a function call others? The inserted call writes below the stack pointer, where only a function without
+    /// calls keeps data (its red zone).
+    pub calls: fn(&[u8]) -> bool,
     /// Number of the system call that the inserted call leads to. Made from anywhere else, it fails with ENXIO; kernels without
     /// optimized uprobes do not have it (ENOSYS).
     pub call: i64,

@@ -74,7 +74,12 @@ pub(super) const ARCH: Arch = Arch {
     return_address: None,
     trap: 1,
     // arch/x86/kernel/uprobes.c: `nop; nopl 0x0(%rax,%rax,1)`, and uprobe(2)
-    optimized_uprobe: Some(OptimizedUprobe { marker: &[0x90, 0x0f, 0x1f, 0x44, 0x00, 0x00], distance: 1, call: 336 }),
+    optimized_uprobe: Some(OptimizedUprobe {
+        marker: &[0x90, 0x0f, 0x1f, 0x44, 0x00, 0x00],
+        distance: 1,
+        calls: instructions::x86_64::calls,
+        call: 336,
+    }),
     // `call`, with the distance in the following four bytes.
     call: Call { operation: (24, 0xe8), mask: 0xff, distance: (0, 32, 0), back: 0 },
     extra_frames: 0,

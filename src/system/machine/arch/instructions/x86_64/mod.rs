@@ -41,6 +41,12 @@ fn returns(code: &[u8]) -> Option<Vec<u64>> {
     Some(all)
 }
 
+/// Does the code call a function?
+pub fn calls(code: &[u8]) -> bool {
+    let is_call = |i: Instruction| matches!(i.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
+    Decoder::new(64, code, DecoderOptions::NONE).into_iter().take_while(|i| !i.is_invalid()).any(is_call)
+}
+
 fn jumps(code: &[u8], addr: u64) -> Vec<u64> {
     let direct = |i: &Instruction| matches!(i.flow_control(), FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch);
     Decoder::with_ip(64, code, addr, DecoderOptions::NONE).into_iter().filter(direct).map(|i| i.near_branch_target()).collect()
