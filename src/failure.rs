@@ -13,7 +13,7 @@ pub struct Failure {
     pub code: &'static str,
     /// The message: one line without a final period.
     pub message: String,
-    /// The subject, as it was given: lines below the message.
+    /// Lines below the message: the subject, as it was given, or the usage.
     pub excerpt: Option<String>,
     /// The remedy, if there is one.
     pub help: Option<String>,

@@ -4,7 +4,7 @@
 #   tests/setup.sh build    Install the packages that are needed to build rbt.
 #   tests/setup.sh release  Install those of `build`, and those that make a release (tests/release/make.sh). On x86_64, these
 #                           include a cross compiler for arm64 (tests/arm64/build.sh).
-#   tests/setup.sh arm64    Install those of `release`. Unpack QEMU, a root directory and Linux 6.1 and 6.12 for arm64 into a
+#   tests/setup.sh arm64    Install those of `release`. Unpack QEMU, a root directory and Linux 6.1, 6.12 and 7.3 for arm64 into a
 #                           cache, to run rbt in an emulated machine.
 #   tests/setup.sh test     Install those of `build`, and those that the tests need. Unpack QEMU and Debian's Linux 5.10, 6.1
 #                           and 6.12 into a cache without installing them (tests/vm/vm-fetch.sh). Download the scripts of
@@ -108,8 +108,9 @@ otlp() {
 
 machine_of_arm64() {
     "$here/vm/vm-fetch.sh" qemu arm64 && "$here/vm/vm-fetch.sh" root arm64 &&
-        for glob in '6.1.0-*-cloud-arm64' '6.12.*-cloud-arm64'; do
-            "$here/vm/vm-fetch.sh" kernel "$glob" || VM_SUITES='trixie trixie-security' "$here/vm/vm-fetch.sh" kernel "$glob" || return
+        for glob in '6.1.0-*-cloud-arm64' '6.12.*-cloud-arm64' '7.3.*-cloud-arm64'; do
+            "$here/vm/vm-fetch.sh" kernel "$glob" ||
+                VM_SUITES='trixie trixie-security trixie-backports' "$here/vm/vm-fetch.sh" kernel "$glob" || return
         done
 }
 

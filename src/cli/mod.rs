@@ -274,7 +274,7 @@ const MODES: &[&str] = &["codegen", "compiler-bench", "bench", "test", "format"]
 
 /// The failure of a command line with neither a script nor input for the prompt.
 pub fn nothing_to_run() -> Failure {
-    Failure::new(short_usage())
+    Failure::new("nothing to run; on a terminal, rbt without arguments opens a prompt").excerpt(short_usage())
 }
 
 /// Parses the arguments, which begin with the program's name. The environment only affects color.

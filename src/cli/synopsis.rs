@@ -17,10 +17,10 @@ pub fn usage() -> String {
     lines.join("\n       ")
 }
 
-/// The message for a command line without words.
+/// The usage and examples, for a command line without words.
 pub(super) fn short_usage() -> String {
     format!(
-        "nothing to run; on a terminal, rbt without arguments opens a prompt\n\nUsage: {}\n
+        "Usage: {}\n
 Examples:
   rbt -e 'tracepoint:raw_syscalls:sys_enter {{ @[comm] = count(); }}'
                                 count system calls by program, until Ctrl-C

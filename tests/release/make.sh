@@ -11,20 +11,22 @@
 #
 # `tests/setup.sh release` installs the required packages. The build is reproducible: the same sources give the same files.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
-usage() { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+script=$(realpath "$0")
+usage() { sed -n '2,12s/^# \{0,1\}//p' "$script" >&2; exit 2; }
 die() { echo "make.sh: $*" >&2; exit 1; }
 binaries=() quickly=
 while getopts :b:qh o; do
     case $o in
-        b) binaries+=("$OPTARG") ;;
+        b) binaries+=("$(realpath "$OPTARG")") ;;
         q) quickly=1 ;;
         *) usage ;;
     esac
 done
 shift $((OPTIND - 1))
 (($# < 2)) || usage
-dist=${1:-target/dist}
+dist=${1:+$(realpath -m "$1")}
+cd "${script%/*}/../.."
+dist=${dist:-$PWD/target/dist}
 version=$(sed -n 's/^version = "\(.*\)"/\1/p;/^$/q' Cargo.toml)
 summary=$(sed -n 's/^description = "\(.*\)"/\1/p' Cargo.toml)
 license=$(sed -n 's/^license = "\(.*\)"/\1/p' Cargo.toml)
@@ -43,7 +45,6 @@ main() {
         fi
     fi
     mkdir -p "$dist"
-    dist=$(cd "$dist" && pwd)
     rm -f "$dist"/rbt[-_]* "$dist/SHA256SUMS"
     local binary native=
     for binary in "${binaries[@]}"; do
