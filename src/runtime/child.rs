@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, pidfd_send_signal, waitpid};
 
-use crate::system::binary::locate;
+use crate::system::binary::{elf, locate};
 
 /// How a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +134,9 @@ impl Child {
         };
         self.kill_and_reap();
         if why.raw_os_error() == Some(libc::ENOEXEC) {
+            if let Some(machine) = elf::machine_of(Path::new(&self.program)) {
+                bail!("-c: cannot run {}: it is a program for {machine}; run it on such a machine", self.program);
+            }
             bail!("-c: cannot run {0}: not a program, nor a script with a `#!` line; run it by a shell: -c 'sh {0}'", self.program);
         }
         if why.kind() == io::ErrorKind::NotFound {

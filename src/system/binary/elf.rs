@@ -57,11 +57,11 @@ impl ExpectedMachine {
             return Ok(());
         }
         let (whose, help) = match self {
-            Self::Here => ("this machine runs", "trace it on a machine that runs it"),
-            Self::Kernel { .. } => ("the kernel runs", "name a file from the machine with that kernel (--root, --binary)"),
+            Self::Here => ("on this machine", format!("rbt traces programs for {}, each on its own machine", arch::names())),
+            Self::Kernel { .. } => ("for that kernel", "name a file from the machine with that kernel (--root, --binary)".into()),
         };
-        let what = format!("{} is a program for {name}; {whose} those for {}", path.display(), arch.name);
-        Err(Missing { what, help: Some(help.into()) })
+        let what = format!("{} is a program for {name}; {whose}, rbt traces those for {}", path.display(), arch.name);
+        Err(Missing { what, help: Some(help) })
     }
 }
 
@@ -70,7 +70,13 @@ pub fn arch_of(path: &Path) -> &'static Arch {
     map(path).ok().and_then(|data| machine(&data)?.0).unwrap_or(HERE)
 }
 
-/// The machine that runs an ELF file, if it is supported, and its name.
+/// The name of the machine that a program is for; `None` if it is not an ELF file.
+pub fn machine_of(path: &Path) -> Option<String> {
+    map(path).ok().and_then(|data| Some(machine(&data)?.1))
+}
+
+/// The machine that an ELF file is for, if it is supported, and its name. 32-bit programs, which pass arguments differently, are
+/// for machines of their own.
 fn machine(data: &[u8]) -> Option<(Option<&'static Arch>, String)> {
     if !data.starts_with(&elf::ELFMAG) {
         return None;
@@ -79,7 +85,7 @@ fn machine(data: &[u8]) -> Option<(Option<&'static Arch>, String)> {
     let little = *data.get(5)? == elf::ELFDATA2LSB.0;
     let machine: [u8; 2] = data.get(18..20)?.try_into().ok()?;
     let machine = if little { u16::from_le_bytes(machine) } else { u16::from_be_bytes(machine) };
-    let arch = arch::ALL.iter().find(|arch| little && [arch.elf, arch.elf_of_32_bits].contains(&machine)).copied();
+    let arch = arch::ALL.iter().find(|arch| little && arch.elf == machine).copied();
     let order = if little { "" } else { ", big-endian" };
     let name = arch::name_of(machine).map_or_else(|| format!("a processor with the number {machine}"), str::to_owned);
     Some((arch, name + order))
@@ -259,13 +265,16 @@ mod tests {
         let other = *arch::ALL.iter().find(|a| a.name != HERE.name).unwrap();
         let [strict, lax] = [false, true].map(|or_here| ExpectedMachine::Kernel { arch: other, or_here });
         // A program of this machine, for the kernel of another one.
-        assert_eq!(refused(strict, &data), Some(format!("p is a program for {}; the kernel runs those for {}", HERE.name, other.name)));
+        assert_eq!(
+            refused(strict, &data),
+            Some(format!("p is a program for {}; for that kernel, rbt traces those for {}", HERE.name, other.name))
+        );
         assert_eq!(refused(lax, &data), None);
         data[18..20].copy_from_slice(&other.elf.to_le_bytes());
-        assert_eq!(here(&data), Some(format!("p is a program for {}; this machine runs those for {}", other.name, HERE.name)));
+        assert_eq!(here(&data), Some(format!("p is a program for {}; on this machine, rbt traces those for {}", other.name, HERE.name)));
         assert_eq!(refused(strict, &data), None);
         assert_eq!(
-            refused(ExpectedMachine::Kernel { arch: HERE, or_here: true }, &data).map(|what| what.contains("the kernel runs")),
+            refused(ExpectedMachine::Kernel { arch: HERE, or_here: true }, &data).map(|what| what.contains("for that kernel")),
             Some(true)
         );
         let named = |data: &[u8]| machine(data).unwrap().1;
@@ -275,10 +284,11 @@ mod tests {
         (data[5], data[18], data[19]) = (2, 0, 22);
         assert_eq!(named(&data), "s390x, big-endian");
         assert!(here(&data).is_some());
-        // This machine also runs 32-bit programs.
+        // This machine may run 32-bit programs, but their arguments are elsewhere.
         data[5] = 1;
-        data[18..20].copy_from_slice(&HERE.elf_of_32_bits.to_le_bytes());
-        assert_eq!(here(&data), None);
+        data[18..20].copy_from_slice(&3u16.to_le_bytes());
+        assert_eq!(named(&data), "i386");
+        assert!(here(&data).is_some());
     }
 
     #[test]

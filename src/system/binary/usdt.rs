@@ -46,13 +46,7 @@ pub struct Marker {
 pub fn markers(path: &Path, expected: &ExpectedMachine) -> Result<Vec<Marker>, Missing> {
     let data = elf::map(path)?;
     expected.check(path, &data)?;
-    // 32-bit programs pass arguments differently, so they count as files without markers.
-    let Ok(file) = Elf::parse(&*data) else {
-        return match object::File::parse(&*data) {
-            Ok(_) => Ok(Vec::new()),
-            Err(_) => Err(elf::not_elf(path)),
-        };
-    };
+    let file = Elf::parse(&*data).map_err(|_| elf::not_elf(path))?;
     Ok(read(&file, elf::arch_of(path)).unwrap_or_default())
 }
 

@@ -18,7 +18,6 @@ const SYSCALL_NUMBER: u32 = 280;
 pub(super) const ARCH: Arch = Arch {
     name: "aarch64",
     elf: 183,
-    elf_of_32_bits: 40,
     folder: "arm64",
     macros: "__aarch64__ 1\n__CHAR_UNSIGNED__ 1\n__AARCH64EL__ 1\n",
     registers: REGISTERS,

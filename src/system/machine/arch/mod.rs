@@ -14,8 +14,6 @@ pub struct Arch {
     pub name: &'static str,
     /// `e_machine` of its ELF files.
     pub elf: u16,
-    /// `e_machine` of the 32-bit programs that it runs.
-    pub elf_of_32_bits: u16,
     /// Its directory below `arch/` in the kernel source.
     pub folder: &'static str,
     /// Macros that C compilers predefine for it: `NAME VALUE` lines.

@@ -24,7 +24,6 @@ const SP: u32 = 152;
 pub(super) const ARCH: Arch = Arch {
     name: "x86_64",
     elf: 62,
-    elf_of_32_bits: 3,
     folder: "x86",
     macros: "__x86_64__ 1\n__x86_64 1\n__amd64__ 1\n__amd64 1\n",
     registers: &[
