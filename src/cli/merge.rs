@@ -37,10 +37,8 @@ const EXAMPLES: &str =
      states that are damaged or truncated. It refuses to add states of different scripts and maps of different types.
 
 Examples:
-  for h in a b c; do ssh $h rbt -q -f state x.bt & done | rbt merge --hosts a,b,c -
+  clush -w a,b,c rbt -q -f state x.bt | rbt merge --hosts a,b,c -
                                               run on three machines, and report missing states
-  pdsh -w web[1-9] rbt -q -f state x.bt | rbt merge -
-                                              read the output of pdsh, with the names of the hosts
   rbt merge --by host *.json                  make the host the first part of each key
   rbt merge new.json --diff old.json -o diff.svg
                                               compare the stacks of two runs

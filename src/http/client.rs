@@ -53,8 +53,9 @@ pub struct Answer {
     pub status: u16,
     /// How long the server wants the client to wait.
     pub retry_after: Option<Duration>,
-    /// None: it was longer than the client accepts, or did not arrive whole and in time.
-    pub body: Option<Vec<u8>>,
+    /// The body; an error of the kind [`ErrorKind::Other`] if it is longer than the client accepts or is not as HTTP requires, and
+    /// another one if it did not arrive whole and in time.
+    pub body: io::Result<Vec<u8>>,
     keep_alive: bool,
 }
 
@@ -223,17 +224,24 @@ fn read(stream: &mut Stream, until: Instant, max_body: usize) -> io::Result<Answ
         let retry_after = header("retry-after").and_then(|text| wait(&text, SystemTime::now()));
         let rest = bytes.split_off(start);
         // The status says whether the request succeeded, even if the rest of the response is missing.
-        let (body, ended) = body(stream, until, rest, framing, max_body).unwrap_or((None, false));
+        let (body, ended) = match body(stream, until, rest, framing, max_body) {
+            Ok((body, ended)) => (Ok(body), ended),
+            Err(why) => (Err(why), false),
+        };
         return Ok(Answer { status, retry_after, body, keep_alive: !closes && ended });
     }
 }
 
-/// The body, which starts with these bytes, unless it is too long; and whether the connection can be used again.
-fn body(stream: &mut Stream, until: Instant, mut bytes: Vec<u8>, framing: Framing, max_body: usize) -> io::Result<(Option<Vec<u8>>, bool)> {
+fn too_long() -> io::Error {
+    io::Error::other("the answer is too long")
+}
+
+/// The body, which starts with these bytes, and whether the connection can be used again.
+fn body(stream: &mut Stream, until: Instant, mut bytes: Vec<u8>, framing: Framing, max_body: usize) -> io::Result<(Vec<u8>, bool)> {
     let mut whole = Vec::new();
     let mut more = |bytes: &mut Vec<u8>| some_bytes(stream, until, bytes);
     match framing {
-        Framing::Length(length) if length > max_body => Ok((None, false)),
+        Framing::Length(length) if length > max_body => Err(too_long()),
         Framing::Length(length) => {
             while bytes.len() < length {
                 if more(&mut bytes)? == 0 {
@@ -242,22 +250,22 @@ fn body(stream: &mut Stream, until: Instant, mut bytes: Vec<u8>, framing: Framin
             }
             let ended = bytes.len() == length;
             bytes.truncate(length);
-            Ok((Some(bytes), ended))
+            Ok((bytes, ended))
         }
         Framing::Close => {
             while more(&mut bytes)? > 0 {
                 if bytes.len() > max_body {
-                    return Ok((None, false));
+                    return Err(too_long());
                 }
             }
-            Ok(((bytes.len() <= max_body).then_some(bytes), false))
+            if bytes.len() <= max_body { Ok((bytes, false)) } else { Err(too_long()) }
         }
         Framing::Chunked => loop {
             match chunk(&bytes)? {
-                Some((0, start)) => return Ok((Some(whole), bytes.get(start..) == Some(b"\r\n"))),
+                Some((0, start)) => return Ok((whole, bytes.get(start..) == Some(b"\r\n"))),
                 Some((length, start)) => {
                     if length > max_body.saturating_sub(whole.len()) {
-                        return Ok((None, false));
+                        return Err(too_long());
                     }
                     let end = start + length;
                     while bytes.len() < end + 2 {
@@ -347,7 +355,7 @@ mod tests {
         });
         let mut client = Client::new(Endpoint { host: "127.0.0.1".into(), port, tls: None }, 100).unwrap();
         let request = Request { method: "GET", path: "/", headers: &[], body: &[] };
-        let mut ask = || client.request(&request, Duration::from_secs(20)).map(|answer| (answer.status, answer.body)).unwrap();
+        let mut ask = || client.request(&request, Duration::from_secs(20)).map(|answer| (answer.status, answer.body.ok())).unwrap();
         assert_eq!(ask(), (200, Some(b"ab".to_vec())));
         // the connection is still usable
         assert_eq!(ask(), (204, Some(Vec::new())));

@@ -1,6 +1,6 @@
 //! Adds states up.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::hosts::{Machines, MissingHosts};
 use crate::builtins;
@@ -395,6 +395,11 @@ fn validate(map: &mut Map) -> Result<(), String> {
     if map.adds && !matches!(map.value, Type::Int(_)) {
         return Err("only integers add up".into());
     }
+    let mut keys = HashSet::new();
+    let exact = map.entries.iter().map(|entry| &entry.key).filter(|key| is_exact(key));
+    if let Some(twice) = exact.into_iter().find(|key| !keys.insert(serde_json::to_string(key).unwrap_or_default())) {
+        return Err(format!("it has the key {} twice", text(twice)));
+    }
     let Type::Agg(agg) = &map.value else {
         let plain = |entry: &Entry| entry.counted.is_none() && entry.value.is_some();
         return if map.entries.iter().all(plain) { Ok(()) } else { Err("an element has no value".into()) };
@@ -409,9 +414,22 @@ fn validate(map: &mut Map) -> Result<(), String> {
         };
         let slot = builtins::slot(agg, row, counted)?;
         // drops fields that the function does not use
-        entry.counted = Some((row.state_codec.save)(agg, &[&slot]));
+        let counted = (row.state_codec.save)(agg, &[&slot]);
+        if counted.count == Some(0) && counted.sum.is_some_and(|sum| sum != 0) {
+            return Err("an element has a sum of no values".into());
+        }
+        entry.counted = Some(counted);
     }
     Ok(())
+}
+
+/// Does the key stand for one key of the kernel's map? The names of several addresses, for example in stacks, can be the same.
+fn is_exact(key: &Value) -> bool {
+    match key {
+        Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Ptr(_) | Value::Enum { .. } | Value::Str { .. } | Value::Bytes(_) => true,
+        Value::Tuple(parts) => parts.iter().all(is_exact),
+        _ => false,
+    }
 }
 
 /// The sum of two values that a script counts with `++`.

@@ -1,6 +1,6 @@
 //! Which of the hosts of `--hosts` have sent a state.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use super::add::NotSummable;
 use crate::state::RunId;
@@ -9,6 +9,8 @@ use crate::state::RunId;
 #[derive(Default)]
 pub(super) struct Machines {
     all: Vec<Machine>,
+    /// The place of each host and its boot.
+    known: HashMap<(String, u64), usize>,
     /// That of the last document.
     last: usize,
 }
@@ -57,10 +59,10 @@ impl Machines {
         let hosts = runs.iter().flat_map(|run| run.host.split(',').map(|host| (host.to_string(), run.boot_ns)));
         let ids: BTreeSet<(String, u64)> = hosts.collect();
         for id in &ids {
-            let known = self.all.iter().position(|machine| machine.id.as_ref() == Some(id));
-            self.last = known.unwrap_or_else(|| {
-                self.all.push(Machine { id: Some(id.clone()), names: BTreeSet::from([id.0.clone()]) });
-                self.all.len() - 1
+            let all = &mut self.all;
+            self.last = *self.known.entry(id.clone()).or_insert_with(|| {
+                all.push(Machine { id: Some(id.clone()), names: BTreeSet::from([id.0.clone()]) });
+                all.len() - 1
             });
         }
         if ids.len() > 1 {
@@ -81,22 +83,20 @@ impl Machines {
     pub fn missing(&self, hosts: &[String]) -> Vec<MissingHosts> {
         let mut known = BTreeSet::new();
         let hosts: Vec<&String> = hosts.iter().filter(|host| known.insert(host.to_ascii_lowercase())).collect();
-        let mut matching = Matching { machines: &self.all, hosts: &hosts, host_of: vec![None; self.all.len()] };
-        for exactly in [true, false] {
-            for host in 0..hosts.len() {
-                if !matching.host_of.contains(&Some(host)) {
-                    matching.assign(host, exactly, &mut BTreeSet::new());
-                }
-            }
-        }
+        let mut matching = Matching::new(&self.all, &hosts);
+        matching.assign_all(true);
+        matching.lock();
+        matching.assign_all(false);
         let mut missing: Vec<MissingHosts> = Vec::new();
+        let mut group_of = BTreeMap::new();
         let name = |host: usize| hosts.get(host).map(ToString::to_string).unwrap_or_default();
-        for host in (0..hosts.len()).filter(|host| !matching.host_of.contains(&Some(*host))) {
-            if let Some(group) = missing.iter_mut().find(|group| group.names.contains(&name(host))) {
+        for host in (0..hosts.len()).filter(|host| !matching.has_machine(*host)) {
+            if let Some(group) = group_of.get(&host).and_then(|group: &usize| missing.get_mut(*group)) {
                 group.missing += 1;
                 continue;
             }
             let (rivals, machines) = matching.rivals(host);
+            group_of.extend(rivals.iter().map(|rival| (*rival, missing.len())));
             let machines = machines.into_iter().filter_map(|machine| self.all.get(machine)?.name().cloned()).collect();
             missing.push(MissingHosts { names: rivals.into_iter().map(name).collect(), missing: 1, machines });
         }
@@ -105,68 +105,185 @@ impl Machines {
 }
 
 /// An assignment of machines to hosts.
-struct Matching<'a> {
-    machines: &'a [Machine],
-    hosts: &'a [&'a String],
+///
+/// Machines and hosts meet at the names of machines, so that many hosts that may be any of many machines are no product of both.
+#[derive(Default)]
+struct Matching {
+    names: Vec<Name>,
+    /// The names of each machine.
+    names_of: Vec<Vec<usize>>,
+    hosts: Vec<Candidates>,
     /// The host for which each machine stands.
     host_of: Vec<Option<usize>>,
+    /// The machine of each host.
+    machine_of: Vec<Option<usize>>,
+    /// Machines that stand for a host with their own name, and so for no other.
+    locked: Vec<bool>,
 }
 
-impl Matching<'_> {
-    fn compare(&self, machine: usize, host: usize, is_same: fn(&str, &str) -> bool) -> bool {
-        let (Some(machine), Some(host)) = (self.machines.get(machine), self.hosts.get(host)) else { return false };
-        machine.names.iter().any(|name| is_same(name, host))
-    }
+/// A name of machines.
+#[derive(Default)]
+struct Name {
+    machines: Vec<usize>,
+    /// The host of this name.
+    host: Option<usize>,
+    /// Hosts whose names differ by the domain.
+    near: Vec<usize>,
+}
 
-    fn is_exact(&self, machine: usize, host: usize) -> bool {
-        self.compare(machine, host, str::eq_ignore_ascii_case)
-    }
+/// The names of the machines that can be a host.
+#[derive(Default)]
+struct Candidates {
+    same: Option<usize>,
+    near: Vec<usize>,
+}
 
-    /// Can the machine stand for the host? One that has the name of another host cannot, unless it has this name too.
-    fn is_candidate(&self, machine: usize, host: usize) -> bool {
-        let stands_for = self.host_of.get(machine).copied().flatten();
-        self.is_exact(machine, host)
-            || !stands_for.is_some_and(|other| self.is_exact(machine, other)) && self.compare(machine, host, is_same_host)
-    }
+/// Which machines with a name a search has seen: all, or those that are not locked.
+#[derive(Default)]
+struct Seen {
+    all: BTreeSet<usize>,
+    near: BTreeSet<usize>,
+}
 
-    /// Assigns a machine to the host, `exactly` one with its name; other hosts may get other machines instead.
-    fn assign(&mut self, host: usize, exactly: bool, tried: &mut BTreeSet<usize>) -> bool {
-        for machine in 0..self.machines.len() {
-            let can = if exactly { self.is_exact(machine, host) } else { self.is_candidate(machine, host) };
-            if !can || !tried.insert(machine) {
-                continue;
+impl Matching {
+    fn new(machines: &[Machine], hosts: &[&String]) -> Self {
+        let mut matching = Self {
+            host_of: vec![None; machines.len()],
+            machine_of: vec![None; hosts.len()],
+            locked: vec![false; machines.len()],
+            ..Self::default()
+        };
+        let mut ids: BTreeMap<String, usize> = BTreeMap::new();
+        for (id, machine) in machines.iter().enumerate() {
+            let lower: BTreeSet<String> = machine.names.iter().map(|name| name.to_ascii_lowercase()).collect();
+            let mut names_of = Vec::new();
+            for name in lower {
+                let name = *ids.entry(name).or_insert_with(|| {
+                    matching.names.push(Name::default());
+                    matching.names.len() - 1
+                });
+                names_of.push(name);
+                matching.names.get_mut(name).into_iter().for_each(|name| name.machines.push(id));
             }
-            let before = self.host_of.get(machine).copied().flatten();
-            if before.is_none_or(|before| self.assign(before, exactly, tried)) {
-                if let Some(place) = self.host_of.get_mut(machine) {
-                    *place = Some(host);
-                }
-                return true;
+            matching.names_of.push(names_of);
+        }
+        let lower: Vec<String> = hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
+        let by_name: HashMap<&str, usize> = (0..).zip(&lower).map(|(id, host)| (host.as_str(), id)).collect();
+        for host in &lower {
+            let near = without_domains(host).filter_map(|name| ids.get(name).copied()).collect();
+            matching.hosts.push(Candidates { same: ids.get(host).copied(), near });
+        }
+        let longest = lower.iter().map(String::len).max().unwrap_or(0);
+        for (name, id) in &ids {
+            for host in without_domains(name).take_while(|name| name.len() <= longest).filter_map(|name| by_name.get(name)) {
+                matching.hosts.get_mut(*host).into_iter().for_each(|host| host.near.push(*id));
             }
         }
-        false
+        for (id, host) in matching.hosts.iter().enumerate() {
+            for (name, is_same) in host.same.iter().map(|name| (name, true)).chain(host.near.iter().map(|name| (name, false))) {
+                let Some(name) = matching.names.get_mut(*name) else { continue };
+                if is_same { name.host = Some(id) } else { name.near.push(id) }
+            }
+        }
+        matching
+    }
+
+    fn has_machine(&self, host: usize) -> bool {
+        self.machine_of.get(host).copied().flatten().is_some()
+    }
+
+    fn is_locked(&self, machine: usize) -> bool {
+        self.locked.get(machine).copied().unwrap_or_default()
+    }
+
+    /// Keeps the machines that have the names of their hosts from standing for hosts with other names.
+    fn lock(&mut self) {
+        self.locked = self.host_of.iter().map(Option::is_some).collect();
+    }
+
+    /// The machines that can be the host, except for those behind names that were `seen`; `exactly` those with its name.
+    fn candidates(&self, host: usize, exactly: bool, seen: &mut Seen) -> Vec<usize> {
+        let Some(Candidates { same, near }) = self.hosts.get(host) else { return Vec::new() };
+        let machines = |name: &usize| self.names.get(*name).map(|name| name.machines.as_slice()).unwrap_or_default();
+        let same = same.iter().filter(|name| seen.all.insert(**name)).flat_map(machines).copied();
+        let mut all: Vec<usize> = same.collect();
+        if !exactly {
+            let near = near.iter().filter(|name| seen.near.insert(**name)).flat_map(machines);
+            all.extend(near.filter(|machine| !self.is_locked(**machine)));
+        }
+        all
+    }
+
+    /// Assigns machines to as many hosts as possible, `exactly` those with their names; hosts with a machine may get another one.
+    fn assign_all(&mut self, exactly: bool) {
+        // where a search has failed, later ones fail too
+        let mut failed = vec![false; self.host_of.len()];
+        for host in 0..self.hosts.len() {
+            if !self.has_machine(host) {
+                self.assign(host, exactly, &mut failed);
+            }
+        }
+    }
+
+    fn assign(&mut self, host: usize, exactly: bool, failed: &mut [bool]) {
+        let (mut seen, mut next) = (Seen::default(), VecDeque::from([host]));
+        // for which host each machine was tried
+        let mut tried: BTreeMap<usize, usize> = BTreeMap::new();
+        while let Some(host) = next.pop_front() {
+            for machine in self.candidates(host, exactly, &mut seen) {
+                if failed.get(machine).copied().unwrap_or_default() || tried.contains_key(&machine) {
+                    continue;
+                }
+                tried.insert(machine, host);
+                match self.host_of.get(machine).copied().flatten() {
+                    Some(other) => next.push_back(other),
+                    None => return self.reassign(machine, &tried),
+                }
+            }
+        }
+        for machine in tried.into_keys() {
+            failed.get_mut(machine).into_iter().for_each(|failed| *failed = true);
+        }
+    }
+
+    /// Assigns the machine to the host for which it was `tried`, the machine that this host had to another one, and so on.
+    fn reassign(&mut self, machine: usize, tried: &BTreeMap<usize, usize>) {
+        let mut free = Some(machine);
+        while let Some((machine, host)) = free.and_then(|machine| Some((machine, *tried.get(&machine)?))) {
+            if let (Some(host_of), Some(machine_of)) = (self.host_of.get_mut(machine), self.machine_of.get_mut(host)) {
+                *host_of = Some(host);
+                free = machine_of.replace(machine);
+            }
+        }
     }
 
     /// The host with all others that could be meant by the same machines, and these machines.
     fn rivals(&self, host: usize) -> (BTreeSet<usize>, BTreeSet<usize>) {
         let (mut hosts, mut machines, mut next) = (BTreeSet::from([host]), BTreeSet::new(), vec![host]);
+        let (mut seen, mut seen_from_machines) = (Seen::default(), Seen::default());
         while let Some(host) = next.pop() {
-            for machine in (0..self.machines.len()).filter(|machine| self.is_candidate(*machine, host)) {
-                machines.insert(machine);
-                let has_none = |other: &usize| !self.host_of.contains(&Some(*other)) && self.is_candidate(machine, *other);
-                let others = self.host_of.get(machine).copied().flatten().into_iter().chain((0..self.hosts.len()).filter(has_none));
-                next.extend(others.filter(|other| hosts.insert(*other)));
+            for machine in self.candidates(host, false, &mut seen) {
+                if !machines.insert(machine) {
+                    continue;
+                }
+                let mut others: Vec<usize> = self.host_of.get(machine).copied().flatten().into_iter().collect();
+                for id in self.names_of.get(machine).into_iter().flatten() {
+                    let Some(name) = self.names.get(*id) else { continue };
+                    let same = name.host.filter(|_| seen_from_machines.all.insert(*id));
+                    let is_near = !self.is_locked(machine) && seen_from_machines.near.insert(*id);
+                    let near = name.near.iter().filter(|_| is_near);
+                    others.extend(same.iter().chain(near).filter(|other| !self.has_machine(**other)));
+                }
+                next.extend(others.into_iter().filter(|other| hosts.insert(*other)));
             }
         }
         (hosts, machines)
     }
 }
 
-/// Are two names equal, or is one the other without its domain?
-fn is_same_host(a: &str, b: &str) -> bool {
-    let (a, b) = (a.to_ascii_lowercase(), b.to_ascii_lowercase());
-    let begins = |long: &str, short: &str| long.strip_prefix(short).is_some_and(|domain| domain.is_empty() || domain.starts_with('.'));
-    begins(&a, &b) || begins(&b, &a)
+/// The name without its domain, at each of the points; the shortest first.
+fn without_domains(name: &str) -> impl Iterator<Item = &str> {
+    name.match_indices('.').filter_map(|(at, _)| name.get(..at))
 }
 
 #[cfg(test)]
@@ -200,6 +317,65 @@ mod tests {
         assert_eq!(missing("w.a,w.b", &[("w", "-"), ("w.a", "-")]), none);
         // the first host gets another machine instead
         assert_eq!(missing("a,b", &[("a", "b"), ("a", "-")]), none);
+    }
+
+    /// Compares with the best of all assignments.
+    #[test]
+    fn as_few_as_possible_are_missing() {
+        let names = ["w", "w.a", "w.b", "w.a.c", "v", "V.a", "w.a.c.d"];
+        let mut random = 7u32;
+        let mut pick = |from: &[&'static str]| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            from[(random >> 16) as usize % from.len()]
+        };
+        for _ in 0..3000 {
+            let states: Vec<&str> = (0..4).map(|_| pick(&names)).collect();
+            let hosts: BTreeSet<String> = (0..5).map(|_| pick(&names).to_ascii_lowercase()).collect();
+            let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+            let near = |a: &str, b: &str| a == b || a.starts_with(&format!("{b}.")) || b.starts_with(&format!("{a}."));
+            /// The most hosts with their own names, and with these the most hosts.
+            fn best(hosts: &[&str], used: u32, fits: &dyn Fn(usize, &str) -> Option<bool>) -> (u32, u32) {
+                let Some((host, rest)) = hosts.split_first() else { return (0, 0) };
+                let with = (0..4).filter(|m| used & (1 << m) == 0).filter_map(|m| {
+                    let exact = fits(m, host)?;
+                    let (a, b) = best(rest, used | 1 << m, fits);
+                    Some((a + u32::from(exact), b + 1))
+                });
+                with.chain([best(rest, used, fits)]).max().unwrap()
+            }
+            let fits = |m: usize, host: &str| {
+                let name = states[m].to_ascii_lowercase();
+                near(&name, host).then_some(name == host)
+            };
+            let (_, found) = best(&hosts, 0, &fits);
+            let mut machines = Machines::default();
+            for (boot_ns, host) in (1..).zip(&states) {
+                machines.add(&[RunId { host: (*host).into(), boot_ns, start_ns: 1 }]);
+            }
+            let asked: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+            let all = machines.missing(&asked);
+            assert!(all.iter().all(|group| group.missing <= group.names.len()));
+            assert_eq!(all.iter().map(|group| group.missing).sum::<usize>(), hosts.len() - found as usize, "{states:?} {hosts:?}");
+        }
+    }
+
+    #[test]
+    fn thousands_of_names_take_no_time() {
+        let start = std::time::Instant::now();
+        let run = |host: String, boot_ns| RunId { host, boot_ns, start_ns: 1 };
+        let (mut alike, mut short) = (Machines::default(), Machines::default());
+        for i in 0..3000 {
+            alike.add(&[run("web".into(), i)]);
+            alike.add_name(format!("n{i}"));
+            short.add(&[run(format!("web.{i}.eu"), i)]);
+        }
+        let hosts = |n: usize| (0..n).map(|i| format!("Web.{i}")).collect::<Vec<_>>();
+        assert!(alike.missing(&hosts(3000)).is_empty() && short.missing(&hosts(3000)).is_empty());
+        let missing = alike.missing(&hosts(3005));
+        assert_eq!((missing.len(), missing[0].missing, missing[0].names.len()), (1, 5, 3005));
+        assert_eq!(short.missing(&hosts(3005)).len(), 5);
+        assert_eq!(Machines::default().missing(&hosts(3000)).len(), 3000);
+        assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
     }
 
     #[test]

@@ -255,8 +255,10 @@ impl MetricComment {
         Ok(())
     }
 
-    #[expect(clippy::unnecessary_wraps, reason = "a row of the table")]
     fn set_help(&mut self, value: &str, _counts: bool) -> Result<(), (String, String)> {
+        if value.trim().is_empty() {
+            return Err(("the help of a metric needs a text".into(), "write one such as help=\"Time of a request\", or no help".into()));
+        }
         self.help = Some(value.into());
         Ok(())
     }
@@ -484,6 +486,7 @@ mod tests {
         is("labels=a,A", "labels=a,A", "two labels have the name `A`");
         is("uint=ns", "uint=ns", "a metric has no property `uint`");
         is("name=", "name=", "a metric needs a name");
+        is("help=\"\"", "help=\"\"", "the help of a metric needs a text");
         let exported = |word: &str, base: &str| format!("the name ends in `{word}`, but the values are exported in {base}");
         is("name=req_milliseconds unit=ms", "name=req_milliseconds", &exported("milliseconds", "seconds"));
         is("unit=ns name=disk_nanoseconds_total", "name=disk_nanoseconds_total", &exported("nanoseconds", "seconds"));

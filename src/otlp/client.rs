@@ -1,6 +1,6 @@
 //! The collector of one signal: requests with a Protocol Buffers message, and what their answers mean.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::time::Duration;
 
 use flate2::Compression;
@@ -63,9 +63,10 @@ impl Client {
         let request = Request { method: "POST", path: &self.endpoint.path, headers: &headers, body };
         match self.http.request(&request, limit.min(self.endpoint.timeout)) {
             Ok(answer) => match answer.status {
-                status @ 200..300 => match answer.body.filter(|body| is_response(body)) {
-                    Some(body) => Sent::Accepted(body),
-                    None => Sent::Refused(format!("something other than a collector answers with status {status}")),
+                status @ 200..300 => match answer.body {
+                    Ok(body) if is_response(&body) => Sent::Accepted(body),
+                    Err(why) if why.kind() != ErrorKind::Other => Sent::Later(answer.retry_after, reason(&why)),
+                    Ok(_) | Err(_) => Sent::Refused(format!("something other than a collector answers with status {status}")),
                 },
                 429 | 502..=504 => Sent::Later(answer.retry_after, format!("the collector answers with status {}", answer.status)),
                 status => Sent::Refused(format!("the collector answers with status {status}")),
@@ -92,5 +93,37 @@ mod tests {
     fn pages_of_proxies_are_no_responses() {
         assert!([&b""[..], &[10, 0], b"{}", b"{\"partialSuccess\":{}}\n"].into_iter().all(is_response));
         assert!(![&b"<html>login</html>"[..], b"ok", b"{\"error\":\"login\"}", b"[]", &[10, 5, 1]].into_iter().any(is_response));
+    }
+
+    /// A collector whose answer is cut off may have the message or not.
+    #[test]
+    fn incomplete_answers_are_asked_for_again() {
+        use std::io::Read;
+        for (answer, again) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{", true),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{", true),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n", false),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", false),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", false),
+        ] {
+            for waits in [false, true] {
+                let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+                let server = http::Endpoint { host: "127.0.0.1".into(), port: listener.local_addr().unwrap().port(), tls: None };
+                let serve = move || {
+                    let (mut client, _) = listener.accept().unwrap();
+                    assert!(client.read(&mut [0; 1024]).unwrap() > 0);
+                    client.write_all(answer.as_bytes()).unwrap();
+                    // until the client has given up
+                    while waits && client.read(&mut [0; 1024]).is_ok_and(|n| n > 0) {}
+                };
+                let serving = std::thread::spawn(serve);
+                let timeout = Duration::from_secs(2);
+                let mut client = Client::new(Endpoint { server, path: "/".into(), headers: Vec::new(), timeout, gzip: false }).unwrap();
+                let sent = client.post(&[], timeout);
+                assert_eq!(matches!(sent, Sent::Later(..)), again, "{answer}: {sent:?}");
+                drop(client);
+                serving.join().unwrap();
+            }
+        }
     }
 }

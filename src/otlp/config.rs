@@ -12,6 +12,8 @@ use crate::tls::{Identity, Trust};
 /// The value of `--otlp` that leaves the address to the environment.
 pub const FROM_ENVIRONMENT: &str = "env";
 const DEFAULT_URL: &str = "http://localhost:4318";
+/// Headers that determine the form of a request, in which a second one would contradict the first.
+const OWN_HEADERS: [&str; 6] = ["Host", "Connection", "Content-Length", "Content-Type", "Content-Encoding", "Transfer-Encoding"];
 const HTTP_PORT: u16 = 80;
 const HTTPS_PORT: u16 = 443;
 
@@ -123,6 +125,10 @@ fn endpoint(url: &str, signal: &str, path: &str, var: Variables) -> Result<Endpo
         let is_bad = |(key, value): &(String, String)| harmful(key) || key.contains([' ', ':']) || value.contains(|c: char| c.is_control());
         if endpoint.headers.iter().any(is_bad) {
             return Err(bad(&name, &text, "headers, such as api-key=secret,other=value"));
+        }
+        let is_own = |key: &String| OWN_HEADERS.iter().any(|own| own.eq_ignore_ascii_case(key));
+        if endpoint.headers.iter().any(|(key, _)| is_own(key)) {
+            return Err(bad(&name, &text, &format!("free of {}, which rbt sends itself", OWN_HEADERS.join(", "))));
         }
     }
     if let Some(trust) = &mut endpoint.server.tls {
@@ -290,6 +296,7 @@ mod tests {
             ("http://", &[], "is not a URL"),
             ("http://a", &[("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")], "http/protobuf"),
             ("http://a", &[("OTEL_EXPORTER_OTLP_HEADERS", "a=b%0d%0ac")], "headers"),
+            ("http://a", &[("OTEL_EXPORTER_OTLP_HEADERS", "a=b,content-length=3")], "which rbt sends itself"),
             ("http://a", &[("OTEL_RESOURCE_ATTRIBUTES", "a")], "key=value"),
             ("http://a", &[("OTEL_METRIC_EXPORT_INTERVAL", "0")], "milliseconds"),
         ] {

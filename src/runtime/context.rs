@@ -420,7 +420,13 @@ impl Host for RunContext<'_> {
         self.errors += u64::from(output.is_error());
         self.empty_result.printed(&output);
         if let (Output::Map(view), true) = (&output, self.in_end && !self.output_done) {
-            self.printed.push(Printed { map: view.name.clone(), show: view.show.clone() });
+            // a map that is shown again after it was cleared has nothing more to show
+            let is_empty = !view.set || view.entries.is_empty();
+            let index = self.manifest.maps.iter().position(|map| map.name == view.name);
+            let is_cleared = index.is_some_and(|map| self.final_contents.is_cleared(map));
+            if !(is_empty && is_cleared && self.printed.iter().any(|printed| printed.map == view.name)) {
+                self.printed.push(Printed { map: view.name.clone(), show: view.show.clone() });
+            }
         }
         if let Some(listener) = &mut self.listener {
             listener(&output, self.source.as_ref());

@@ -45,6 +45,11 @@ impl<T> FinalMaps<T> {
         Ok(())
     }
 
+    /// Has `end` cleared this map?
+    pub fn is_cleared(&self, map: usize) -> bool {
+        self.rows.iter().any(|row| row.map == map && row.contents.is_some())
+    }
+
     /// Was each map cleared at the end?
     pub fn cleared(&self) -> Vec<bool> {
         self.rows.iter().map(|row| row.contents.is_some()).collect()

@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Pages, Run, exposition};
 use crate::diag;
-use crate::metrics::{Family, own, sample_names};
+use crate::metrics::{Family, Kind, own, sample_names};
 
 /// The label that distinguishes the scripts.
 const SCRIPT: &str = "script";
 
-/// The scripts by name.
+/// The scripts by name, and the names of their metrics.
 #[derive(Default)]
-pub struct ScriptRegistry(Mutex<BTreeMap<String, Script>>);
+pub struct ScriptRegistry(Mutex<BTreeMap<String, Script>>, Mutex<ExportedNames>);
 
 #[derive(Default)]
 struct Script {
@@ -128,14 +128,9 @@ impl ScriptRegistry {
             let asking: Vec<_> = runs.iter().map(|(_, run)| ask(run)).collect();
             asking.into_iter().map(|thread| thread?.join().ok().flatten()).collect()
         });
-        let mut answered = BTreeMap::new();
-        let mut all = FamilyList::default();
-        for ((name, _), families) in runs.iter().zip(answers) {
-            answered.insert(name.clone(), families.is_some());
-            families.into_iter().flatten().for_each(|family| all.add(name, family));
-        }
-        let mut families = self.own_families(&answered);
-        families.extend(all.0.into_iter().flatten());
+        let answers: BTreeMap<String, Option<Vec<Family>>> = runs.into_iter().map(|(name, _)| name).zip(answers).collect();
+        let mut families = self.own_families(&answers.iter().map(|(name, families)| (name.clone(), families.is_some())).collect());
+        families.extend(self.1.lock().unwrap_or_else(PoisonError::into_inner).grouped(answers));
         families
     }
 
@@ -156,27 +151,74 @@ impl ScriptRegistry {
     }
 }
 
-/// Families by name, in the order of their first occurrence.
+/// The name under which each family of a script is exported. It stays the same while the script has the family, whichever scripts come,
+/// change or go.
 #[derive(Default)]
-struct FamilyList(Vec<Vec<Family>>);
+struct ExportedNames(BTreeMap<(String, String), Exported>);
 
-impl FamilyList {
-    fn add(&mut self, script: &str, mut family: Family) {
-        family.put_label(SCRIPT, script);
-        let same = |a: &Family, b: &Family| (&a.name, a.kind, a.unit, a.power) == (&b.name, b.kind, b.unit, b.power);
-        // each name has only one type, also those of samples
-        let clash = |all: &[Vec<Family>], family: &Family| {
-            let names: Vec<String> = sample_names(&family.name, family.kind).collect();
-            let is_taken = |first: &Family| sample_names(&first.name, first.kind).any(|name| names.contains(&name));
-            all.iter().filter_map(|of| of.first()).any(|first| !same(first, family) && is_taken(first))
-        };
-        while clash(&self.0, &family) {
-            family.name.push_str("_map");
+/// A name, and the type that it has in all scripts.
+#[derive(PartialEq)]
+struct Exported {
+    name: String,
+    kind: Kind,
+    unit: Option<&'static str>,
+    power: u32,
+}
+
+impl Exported {
+    fn of(family: &Family) -> Self {
+        Self { name: family.name.clone(), kind: family.kind, unit: family.unit, power: family.power }
+    }
+
+    fn has_type(&self, of: &Exported) -> bool {
+        (self.kind, self.unit, self.power) == (of.kind, of.unit, of.power)
+    }
+
+    /// Each name has only one type, also those of samples.
+    fn clashes(&self, other: &Exported) -> bool {
+        let is_same = self == other;
+        !is_same && sample_names(&self.name, self.kind).any(|name| sample_names(&other.name, other.kind).any(|taken| taken == name))
+    }
+}
+
+impl ExportedNames {
+    /// The families of all scripts, those of one name together, in the order of their first occurrence. A script without an answer
+    /// keeps its names.
+    fn grouped(&mut self, answers: BTreeMap<String, Option<Vec<Family>>>) -> Vec<Family> {
+        self.0.retain(|(script, name), exported| {
+            answers.get(script).is_some_and(|families| {
+                let is_there = |family: &Family| family.name == *name && exported.has_type(&Exported::of(family));
+                families.as_ref().is_none_or(|families| families.iter().any(is_there))
+            })
+        });
+        let mut all: Vec<Vec<Family>> = Vec::new();
+        let mut places: BTreeMap<String, usize> = BTreeMap::new();
+        for (script, families) in answers {
+            for mut family in families.into_iter().flatten() {
+                family.name = self.name(&script, &family);
+                family.put_label(SCRIPT, &script);
+                let place = *places.entry(family.name.clone()).or_insert(all.len());
+                match all.get_mut(place) {
+                    Some(of) => of.push(family),
+                    None => all.push(vec![family]),
+                }
+            }
         }
-        match self.0.iter_mut().find(|of| of.first().is_some_and(|first| first.name == family.name)) {
-            Some(of) => of.push(family),
-            None => self.0.push(vec![family]),
+        all.into_iter().flatten().collect()
+    }
+
+    fn name(&mut self, script: &str, family: &Family) -> String {
+        let key = (script.to_string(), family.name.clone());
+        if let Some(known) = self.0.get(&key) {
+            return known.name.clone();
         }
+        let mut exported = Exported::of(family);
+        while self.0.values().any(|other| exported.clashes(other)) {
+            exported.name.push_str("_map");
+        }
+        let name = exported.name.clone();
+        self.0.insert(key, exported);
+        name
     }
 }
 
@@ -190,5 +232,35 @@ impl Pages for Arc<ScriptRegistry> {
         let text =
             scripts.iter().map(|(name, script)| format!("{}: {}\n", diag::plain(name), diag::plain(&script.status.text()))).collect();
         (scripts.values().all(|script| script.status == Status::Running), text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn family(name: &str, kind: Kind) -> Family {
+        Family { name: name.into(), kind, help: String::new(), unit: None, power: 0, labels: Vec::new(), series: Vec::new() }
+    }
+
+    /// Scripts that come, change and go rename nothing of those that stay.
+    #[test]
+    fn names_stay() {
+        let mut names = ExportedNames::default();
+        let mut at = |scripts: &[(&str, Option<Kind>)]| {
+            let answers = scripts.iter().map(|(script, kind)| ((*script).to_string(), kind.map(|kind| vec![family("c", kind)])));
+            names.grouped(answers.collect()).iter().map(|family| family.name.clone()).collect::<Vec<_>>().join(" ")
+        };
+        let (counter, summary, gauge) = (Some(Kind::Counter), Some(Kind::Summary), Some(Kind::Gauge));
+        assert_eq!(at(&[("z", counter)]), "c");
+        assert_eq!(at(&[("b", summary), ("z", counter)]), "c_map c");
+        assert_eq!(at(&[("a", counter), ("b", summary), ("z", counter)]), "c c c_map");
+        // it does not answer
+        assert_eq!(at(&[("b", summary), ("z", None)]), "c_map");
+        assert_eq!(at(&[("b", summary), ("y", gauge), ("z", counter)]), "c_map c_map_map c");
+        assert_eq!(at(&[("b", summary), ("y", gauge)]), "c_map c_map_map");
+        // the name is free
+        assert_eq!(at(&[("b", summary), ("x", counter), ("y", gauge)]), "c_map c c_map_map");
+        assert_eq!(at(&[("b", counter), ("x", counter)]), "c c");
     }
 }

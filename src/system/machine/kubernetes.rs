@@ -197,7 +197,7 @@ impl Api {
                 }
                 status => return Err(format!("{} answers with status {status}", client.url())),
             }
-            let body = answer.body.ok_or_else(|| format!("{}: the list of pods is too long, or incomplete", client.url()))?;
+            let body = answer.body.map_err(|_| format!("{}: the list of pods is too long, or incomplete", client.url()))?;
             let list: PodList = serde_json::from_slice(&body).map_err(|_| format!("{}: the answer is not a list of pods", client.url()))?;
             found.extend(list.items.iter().flat_map(Pod::containers));
             match list.metadata.next {
