@@ -6,10 +6,9 @@
 
 use crate::system::binary::elf::segments_of;
 use crate::system::binary::file::offset;
-use std::ops::Range;
+use crate::system::binary::unwind::function_around;
 use std::path::Path;
 
-use gimli::{BaseAddresses, EhFrame, LittleEndian, UnwindSection};
 use object::read::elf::{ElfFile64, SectionHeader as _};
 use object::{Object, ObjectSection};
 
@@ -89,16 +88,4 @@ fn optimized((file, arch): (&Elf<'_>, &Arch), addr: u64, offset: u64) -> u64 {
     }
     let function = function_around(file, addr).and_then(|f| code(offset.checked_sub(addr - f.start)?, (f.end - f.start).try_into().ok()?));
     if function.is_some_and(row.calls) { row.distance } else { 0 }
-}
-
-/// The addresses of the function around an address, by its call frame information, which a stripped file has as well.
-fn function_around(file: &Elf<'_>, addr: u64) -> Option<Range<u64>> {
-    let section = file.section_by_name(".eh_frame")?;
-    let address = |name: &str| file.section_by_name(name).map_or(0, |s| s.address());
-    let bases = BaseAddresses::default().set_eh_frame(section.address()).set_text(address(".text")).set_got(address(".got"));
-    let mut frames = EhFrame::new(section.data().ok()?, LittleEndian);
-    frames.set_address_size(8);
-    let found = frames.fde_for_address(&bases, addr, EhFrame::cie_from_offset).ok()?;
-    let start = found.initial_address();
-    Some(start..start.checked_add(found.len())?)
 }

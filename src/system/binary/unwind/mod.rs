@@ -10,15 +10,17 @@
 //! effect there, so a search needs no other page.
 //!
 //! - `rule.rs`: rules, and their derivation from DWARF; `entry.rs`: their encoding; `compile.rs`: the rows of a file, also of
-//!   its code without call frame information; `cache.rs`: tables kept between runs
+//!   its code without call frame information; `function.rs`: the function around an address; `cache.rs`: tables kept between runs
 
 mod cache;
 mod compile;
 pub mod entry;
+mod function;
 mod rule;
 
 pub use cache::table;
 pub use compile::compile_image;
+pub use function::function_around;
 pub use rule::{Cfa, Fp, Ra, Rule, Third};
 
 /// log2 of [`PAGE`].
