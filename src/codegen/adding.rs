@@ -241,7 +241,13 @@ impl Flow {
                 self.stmts(scope, stmts, guarded);
                 self.depends(scope, value, guarded || self.left)
             }
-            ExprKind::Tuple(all) => all.iter().fold(false, |any, e| self.depends(scope, e, guarded) || any),
+            ExprKind::Tuple(all) => {
+                let mut any = false;
+                for e in all {
+                    any |= self.depends(scope, e, guarded);
+                }
+                any
+            }
             ExprKind::Call(call) => self.call(scope, call, guarded),
             ExprKind::CallFn(id, args) => {
                 let callee = (scope.0, Some(*id));

@@ -428,7 +428,18 @@ fn is_exact(key: &Value) -> bool {
     match key {
         Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Ptr(_) | Value::Enum { .. } | Value::Str { .. } | Value::Bytes(_) => true,
         Value::Tuple(parts) => parts.iter().all(is_exact),
-        _ => false,
+        Value::None
+        | Value::Float { .. }
+        | Value::List(_)
+        | Value::Record(_)
+        | Value::Text(_)
+        | Value::Stack(_)
+        | Value::Hist(_)
+        | Value::Stats(_)
+        | Value::Avg(_)
+        | Value::Percentiles(_)
+        | Value::Series(_)
+        | Value::HeatMap(_) => false,
     }
 }
 
