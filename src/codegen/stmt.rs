@@ -243,7 +243,7 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// Sets the limit for a loop and those within it, for kernels without `bpf_loop`.
     fn limit_iterations(&mut self, stmt: &Stmt) {
-        if self.body.depth == 0 {
+        if self.body.depth == 0 && !self.e.target.loop_helper {
             self.body.iteration_limit = walked::iteration_limit(stmt);
         }
     }

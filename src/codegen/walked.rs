@@ -25,7 +25,7 @@ pub fn iteration_limit(outermost: &Stmt) -> u64 {
 
 /// Does the script say that the loop has few iterations?
 pub fn is_short(stmt: &Stmt) -> bool {
-    iterations(stmt).is_some_and(|n| n <= MAX_WALKED_ITERATIONS)
+    as_loop(stmt).is_some_and(|(iterations, _)| iterations <= MAX_WALKED_ITERATIONS)
 }
 
 /// The limit of a loop, and of each loop within it, if the verifier may follow more iterations than a single loop may have.
@@ -36,7 +36,7 @@ pub fn limited(outermost: &Stmt) -> Option<u64> {
 
 /// The number of iterations that the verifier follows in a loop and in those within it.
 fn followed_iterations(stmt: &Stmt, limit: u64) -> u64 {
-    let (Some(iterations), Some(body)) = (iterations(stmt), body(stmt)) else { return 0 };
+    let Some((iterations, body)) = as_loop(stmt) else { return 0 };
     let mut within = 0u64;
     hir::visit_within(body, &mut |node, context| {
         if let Node::Stmt(inner) = node
@@ -49,33 +49,17 @@ fn followed_iterations(stmt: &Stmt, limit: u64) -> u64 {
     followed.saturating_mul(within.max(1))
 }
 
-/// How often the verifier would follow the body of a loop: as often as the script says, or without end; the body of a
-/// loop over a map once, because a helper calls it. `None` for other statements.
-fn iterations(stmt: &Stmt) -> Option<u64> {
+/// How often the verifier would follow the body of a loop, and the body: as often as the script says, or without end; the body
+/// of a loop over a map once, because a helper calls it. `None` for other statements.
+fn as_loop(stmt: &Stmt) -> Option<(u64, &[Stmt])> {
     let number = |e: &Expr| if let ExprKind::Int(n) = e.kind { Some(n as i64) } else { None };
     match &stmt.kind {
-        StmtKind::While { .. } => Some(u64::MAX),
-        StmtKind::ForMap { .. } => Some(1),
-        StmtKind::ForRange { from, to, .. } => {
+        StmtKind::While { body, .. } => Some((u64::MAX, body)),
+        StmtKind::ForMap { body, .. } => Some((1, body)),
+        StmtKind::ForRange { from, to, body, .. } => {
             let times = number(to).zip(number(from)).map(|(to, from)| to.saturating_sub(from));
-            Some(times.map_or(u64::MAX, |times| u64::try_from(times).unwrap_or(0)))
+            Some((times.map_or(u64::MAX, |times| u64::try_from(times).unwrap_or(0)), body))
         }
-        StmtKind::Expr(_)
-        | StmtKind::SetVar(..)
-        | StmtKind::ZeroVar(_)
-        | StmtKind::SetMap { .. }
-        | StmtKind::Aggregate { .. }
-        | StmtKind::If { .. }
-        | StmtKind::Repeat { .. }
-        | StmtKind::Break
-        | StmtKind::Continue
-        | StmtKind::Return(_) => None,
-    }
-}
-
-fn body(stmt: &Stmt) -> Option<&[Stmt]> {
-    match &stmt.kind {
-        StmtKind::While { body, .. } | StmtKind::ForMap { body, .. } | StmtKind::ForRange { body, .. } => Some(body),
         StmtKind::Expr(_)
         | StmtKind::SetVar(..)
         | StmtKind::ZeroVar(_)

@@ -67,7 +67,12 @@ impl ExpectedMachine {
 
 /// The architecture of a program; of this machine, if the file does not name one that is supported.
 pub fn arch_of(path: &Path) -> &'static Arch {
-    map(path).ok().and_then(|data| machine(&data)?.0).unwrap_or(HERE)
+    map(path).map_or(HERE, |data| arch_of_data(&data))
+}
+
+/// The same for the bytes of the file.
+pub(in crate::system) fn arch_of_data(data: &[u8]) -> &'static Arch {
+    machine(data).and_then(|(arch, _)| arch).unwrap_or(HERE)
 }
 
 /// The name of the machine that a program is for; `None` if it is not an ELF file.

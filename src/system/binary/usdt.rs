@@ -46,7 +46,7 @@ pub fn markers(path: &Path, expected: &ExpectedMachine) -> Result<Vec<Marker>, M
     let data = elf::map(path)?;
     expected.check(path, &data)?;
     let file = Elf::parse(&*data).map_err(|_| elf::not_elf(path))?;
-    Ok(read(&file, elf::arch_of(path)).unwrap_or_default())
+    Ok(read(&file, elf::arch_of_data(&data)).unwrap_or_default())
 }
 
 type Elf<'d> = ElfFile64<'d, object::Endianness>;

@@ -23,7 +23,7 @@ use crate::system::kernel::function_cache::{self, Index};
 use crate::system::kernel::functions::{self, Functions};
 use crate::system::kernel::prog_type;
 use crate::system::kernel_types::{BTF_FILES, KernelTypes, Prototype};
-use crate::system::machine::arch::Arch;
+use crate::system::machine::arch::{Arch, HERE};
 use crate::system::portability::questions::digest;
 use crate::system::snapshot::inferred_features;
 use crate::system::{
@@ -519,7 +519,8 @@ impl TargetInfo for Live {
     }
 
     fn arch_of_binary(&self, path: &Path) -> &'static Arch {
-        elf::arch_of(path)
+        // without a described kernel, all binaries are for this machine
+        self.described.map_or(HERE, |_| elf::arch_of(path))
     }
 
     fn has(&self, feature: Feature) -> bool {

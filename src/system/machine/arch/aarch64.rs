@@ -51,8 +51,8 @@ pub(super) const ARCH: Arch = Arch {
     // `bl`, whose distance is in instructions, relative to itself.
     call: Call { operation: (58, 0x25), mask: 0x3f, distance: (6, 36, 2), back: 4 },
     extra_frames: 1,
-    // the streams of programs were added in the same version (arch/arm64/net/bpf_jit_comp.c)
     always_has_trampolines: false,
+    // the streams of programs were added in the same version (arch/arm64/net/bpf_jit_comp.c)
     stack_arguments: ("BPF_PROG_STREAM_READ_BY_FD", "6.17"),
     // `TIF_32BIT` of arch/arm64/include/asm/thread_info.h
     compat: ("flags", 1 << 22),

@@ -82,8 +82,8 @@ pub(super) const ARCH: Arch = Arch {
     // `call`, with the distance in the following four bytes.
     call: Call { operation: (24, 0xe8), mask: 0xff, distance: (0, 32, 0), back: 0 },
     extra_frames: 0,
-    // the links were added in the same version (arch/x86/net/bpf_jit_comp.c)
     always_has_trampolines: true,
+    // the links were added in the same version (arch/x86/net/bpf_jit_comp.c)
     stack_arguments: ("BPF_LINK_TYPE_UPROBE_MULTI", "6.6"),
     // `TS_COMPAT` of arch/x86/include/asm/thread_info.h
     compat: ("status", 2),
