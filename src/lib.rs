@@ -101,6 +101,8 @@
 //! - The tracepoint of a system call uses the mechanism that costs the machine least (`probes/syscall.rs`): a trampoline on the
 //!   call's own function, the perf event of the tracepoint, or the raw tracepoint that all calls share, whose program also runs
 //!   for untraced calls. Sites with equal bodies share one program, which distinguishes them by number or by the link's cookie.
+//! - Programs read what the kernel describes by loads from typed pointers, where a helper would take tens of nanoseconds: registers
+//!   in the raw program of all system calls, and `comm` on kernels that zero the bytes after its end.
 //! - Before compilation, a script is lowered (`codegen/lower.rs`): a kind may know a cheaper mechanism with the same meaning
 //!   ([`probes::ProbeKind::lower`]), such as a trampoline for a kprobe. Lowered probes are attached before `begin` runs, without effect;
 //!   if the kernel refuses, rbt compiles the script again without lowering.

@@ -8,10 +8,8 @@ use crate::emit::{Cmp, Helper, Operand, ProgramCx, Repr};
 use crate::probes::{Attach, Env, ProbeSite, syscall};
 use crate::sema::hir;
 use crate::system::Feature;
-use crate::types::{Int, Space, Type};
+use crate::types::{Int, Type};
 
-const U32: Int = Int { bytes: 4, signed: false };
-const U64: Int = Int { bytes: 8, signed: false };
 /// Maximum system call number; those of x86-64 end at 470 in Linux 6.18.
 const SYSCALLS: usize = 1024;
 /// Maximum depth of a cgroup, if the depth is unknown.
@@ -159,14 +157,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let Some(Attach::Syscall { enter, .. }) = probe.sites.first().map(|s| &s.attach) else { return };
         let numbers: Vec<u32> =
             probe.sites.iter().filter_map(|s| if let Attach::Syscall { number, .. } = s.attach { Some(number) } else { None }).collect();
-        let number = if *enter {
-            // TP_PROTO(struct pt_regs *regs, long id): include/trace/events/syscalls.h
-            self.e.load_ctx(8, U64)
-        } else {
-            let regs = self.e.load_ctx(0, U64);
-            let addr = self.e.add(regs, self.e.int(self.e.target.arch.syscall_number.into()));
-            self.e.read_int(Space::Kernel, addr, U32)
-        };
+        let number = syscall::number(&mut self.e, *enter, &self.cx.env);
         match numbers.as_slice() {
             [one] => {
                 let other = self.e.cmp(Cmp::Ne, number, self.e.int(u64::from(*one)));

@@ -189,6 +189,11 @@ pub struct FileLocation<'a> {
     pub ret: bool,
 }
 
+/// The raw tracepoint of the entries or exits of all system calls.
+pub fn raw_syscall_event(enter: bool) -> &'static str {
+    if enter { "sys_enter" } else { "sys_exit" }
+}
+
 impl Attach {
     /// Does this process run it, rather than an event elsewhere? Such probes belong to the run: no filter drops them.
     pub fn runs_in_rbt(&self) -> bool {
@@ -275,6 +280,9 @@ impl Attach {
     fn target(&self, ty: ProgramType) -> Option<String> {
         if let Attach::Iter { name, .. } | Attach::RawTracepoint { name, typed: true } = self {
             return Some(name.clone());
+        }
+        if let Attach::Syscall { enter, .. } = self {
+            return ty.row().has_target.then(|| raw_syscall_event(*enter).to_owned());
         }
         let Attach::Trampoline { module, program, function, .. } = self else { return None };
         if let Some(prefix) = ty.row().target_prefix {

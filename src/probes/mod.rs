@@ -18,7 +18,7 @@ mod uprobe;
 mod usdt;
 mod watchpoint;
 
-pub use attach::{Attach, AttachProperties, FileLocation, NoHitNote, SamplePeriod};
+pub use attach::{Attach, AttachProperties, FileLocation, NoHitNote, SamplePeriod, raw_syscall_event};
 pub use shared::{Shared, shared};
 use std::borrow::Cow;
 use std::sync::LazyLock;

@@ -11,7 +11,7 @@
 
 use std::borrow::Cow;
 
-use super::{Attach, BodyNeeds, ContextFeatures, ContextField, Env, Lowering, ProbeSite};
+use super::{Attach, BodyNeeds, ContextFeatures, ContextField, Env, Lowering, ProbeSite, ProgramType, raw_syscall_event};
 use crate::emit::{Builder, Helper, IntValue, Operand};
 use crate::settings::Mechanism;
 use crate::system::kernel::functions::KERNEL;
@@ -169,6 +169,22 @@ fn by_raw_program(calls: &[SystemCall], env: &Env) -> Option<Vec<Attach>> {
     calls.iter().map(|call| Some(Attach::Syscall { enter: call.enter, number: env.sys.syscall_number(call.name)? })).collect()
 }
 
+/// The type of the program on [`raw_syscall_event`]: if the kernel describes the arguments, the program reads registers by loads
+/// instead of a helper, which takes some 40 ns in every system call of the machine.
+pub fn raw_program(env: &Env) -> ProgramType {
+    let described = [true, false].into_iter().all(|enter| env.sys.raw_tracepoint(raw_syscall_event(enter)).is_some());
+    if described { ProgramType::TypedTracepoint } else { ProgramType::RawTracepoint }
+}
+
+/// The number of the system call in the raw program.
+pub fn number<'c>(e: &mut Builder<'_, 'c>, enter: bool, env: &Env) -> IntValue<'c> {
+    if enter {
+        // TP_PROTO(struct pt_regs *regs, long id): include/trace/events/syscalls.h
+        return e.load_ctx(8, U64);
+    }
+    syscall_number(e, env)
+}
+
 /// The calls' own functions, if they are equivalent.
 ///
 /// They are for entries: a call that a filter (seccomp) rejects reaches neither. The tracepoint of an exit also fires
@@ -235,6 +251,7 @@ pub fn load_field<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, f: &
     let event = site.name.rsplit(':').next().unwrap_or("");
     let call = of(CATEGORY, event)?;
     let by_trampoline = matches!(site.attach, Attach::Trampoline { .. });
+    let typed = by_trampoline || is_typed(env);
     if !by_trampoline && !matches!(site.attach, Attach::Syscall { .. }) {
         return None;
     }
@@ -242,10 +259,10 @@ pub fn load_field<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, f: &
     let word = f.field.offset.saturating_sub(DATA_OFFSET) / 8;
     let value = match (f.field.offset < DATA_OFFSET, call.enter) {
         (true, _) if by_trampoline => e.int(env.sys.syscall_number(call.name).unwrap_or(0).into()),
-        (true, _) => register(e, "syscall_number", env.sys.arch().syscall_number, U32, false),
+        (true, _) => syscall_number(e, env),
         (false, true) => {
             let at = env.sys.arch().syscall_args.get(word as usize).copied().unwrap_or(0);
-            register(e, &format!("syscall_arg{word}"), at, U64, by_trampoline)
+            register(e, &format!("syscall_arg{word}"), at, U64, typed)
         }
         // the raw tracepoint's second argument, or the word after the function's single argument
         (false, false) => e.once("arg1", |e| e.load_ctx(8, U64)),
@@ -255,6 +272,15 @@ pub fn load_field<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, f: &
         Some(int) => Operand::reg(ty.clone(), e.fit(value, int)),
         None => Operand::at(ty.clone(), value, Space::Kernel),
     })
+}
+
+fn syscall_number<'c>(e: &mut Builder<'_, 'c>, env: &Env) -> IntValue<'c> {
+    register(e, "syscall_number", env.sys.arch().syscall_number, U32, is_typed(env))
+}
+
+/// Does the raw program know the types of its arguments?
+fn is_typed(env: &Env) -> bool {
+    raw_program(env) == ProgramType::TypedTracepoint
 }
 
 /// A register of the caller, in the `struct pt_regs` that both mechanisms pass first.

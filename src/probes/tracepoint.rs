@@ -146,8 +146,10 @@ impl ProbeKind for Tracepoint {
         Lowering { lowered: Some(Mechanism::RawTracepoint), attaches, why: "it uses no fields that only the record has".into() }
     }
 
-    fn program(&self, site: &ProbeSite, _env: &Env) -> ProgramType {
-        if matches!(site.attach, Attach::Syscall { .. } | Attach::RawTracepoint { .. }) {
+    fn program(&self, site: &ProbeSite, env: &Env) -> ProgramType {
+        if matches!(site.attach, Attach::Syscall { .. }) {
+            syscall::raw_program(env)
+        } else if matches!(site.attach, Attach::RawTracepoint { .. }) {
             ProgramType::RawTracepoint
         } else if matches!(site.attach, Attach::Trampoline { .. }) {
             ProgramType::Tracing

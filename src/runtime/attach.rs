@@ -22,7 +22,7 @@ use super::{background_detach, iter, optimized_uprobe, proc_maps};
 use crate::codegen::artifact::{AttachSite, Manifest, Program};
 use crate::emit::{AttachOrder, LinkScope};
 use crate::failure::without_os_error;
-use crate::probes::{Attach, FileLocation, ProgramType, SamplePeriod};
+use crate::probes::{Attach, FileLocation, ProgramType, SamplePeriod, raw_syscall_event};
 use crate::settings::Settings;
 use crate::system::machine::procfs;
 use crate::system::{Feature, TargetInfo};
@@ -294,7 +294,8 @@ fn link(ty: ProgramType, sites: &[(u64, &AttachSite)], program: RawFd, cx: Attac
         Attach::Begin | Attach::End | Attach::Signal | Attach::Test { .. } => Ok(LinkFds::Slow(Vec::new())),
         Attach::RawTracepoint { typed: true, .. } => to_target(program).map(LinkFds::Fast),
         Attach::RawTracepoint { name, typed: false } => raw_tracepoint(name, program, *cookie).map(LinkFds::Fast),
-        Attach::Syscall { enter, .. } => raw_tracepoint(if *enter { "sys_enter" } else { "sys_exit" }, program, 0).map(LinkFds::Fast),
+        Attach::Syscall { .. } if ty.row().has_target => to_target(program).map(LinkFds::Fast),
+        Attach::Syscall { enter, .. } => raw_tracepoint(raw_syscall_event(*enter), program, 0).map(LinkFds::Fast),
         Attach::Tracepoint { category, event } => {
             let missing = |m: crate::system::Missing| io::Error::other(m.what);
             let found = sys.tracepoint(category, event).map_err(missing)?;

@@ -20,10 +20,10 @@ use super::shared::Shared;
 use super::signals::Signals;
 use super::unwind::{self as unwind_tables, Unwinder};
 use super::verifier_log::VerifierError;
-use super::{unloadable, verifier_log};
+use super::{attach_target, unloadable, verifier_log};
 use crate::codegen::artifact::{
     Artifact, AttachSite, CALL_MARKS, FAILURES_SECTION, FOLLOWED, Failures, GATES_SECTION, HITS_SECTION, LoadConstants, Manifest, Map,
-    PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, ProbeCounters, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION,
+    PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, ProbeCounters, Program, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION,
     TALLIES_SECTION, second, stacks_name, unwind,
 };
 use crate::failure::reason;
@@ -214,6 +214,8 @@ fn open_and_load(
     left_out: &BTreeMap<usize, String>,
 ) -> anyhow::Result<Loaded> {
     let manifest = &artifact.manifest;
+    attach_target::register();
+    attach_target::forget();
     let mut object = ObjectBuilder::default().name("rbt")?.open_memory(&artifact.elf).context("the object")?;
     // a reused map gets its name in the kernel (bpf_map__reuse_fd); the order of maps stays the same
     let names: Vec<String> = object.maps().map(|map| map.name().to_string_lossy().into_owned()).collect();
@@ -232,11 +234,14 @@ fn open_and_load(
     let size = settings.log_size.clamp(4096, u64::from(u32::MAX >> 2)) as usize;
     let mut logs: Vec<(String, Vec<u8>)> = Vec::new();
     let without: Vec<&str> = left_out.keys().filter_map(|i| Some(manifest.programs.get(*i)?.function.as_str())).collect();
+    let on_programs: Vec<&str> = programs_on_programs(manifest).map(|(program, ..)| program.function.as_str()).collect();
     for mut program in object.progs_mut() {
-        if program.name().to_str().is_some_and(|name| without.contains(&name)) {
+        let name = program.name().to_str().unwrap_or_default();
+        if without.contains(&name) {
             program.set_autoload(false);
             continue;
         }
+        attach_target::set(&mut program, on_programs.contains(&name), sys)?;
         if logs.is_empty() || verified.is_some() {
             logs.push((program.name().to_string_lossy().into_owned(), vec![0u8; size]));
         }
@@ -265,19 +270,26 @@ fn open_and_load(
     Ok(Loaded { unwinder, ..loaded })
 }
 
-/// Tells libbpf the targets of programs on functions of other BPF programs. The descriptors must stay open while it loads.
+/// The programs on functions of other BPF programs, with their sites and the IDs and functions of those.
+fn programs_on_programs(manifest: &Manifest) -> impl Iterator<Item = (&Program, &AttachSite, u32, &str)> {
+    manifest.programs.iter().filter_map(|program| {
+        let site = program.sites.first()?;
+        let Attach::Trampoline { program: Some(id), function, .. } = &site.attach else { return None };
+        Some((program, site, *id, function.as_str()))
+    })
+}
+
+/// Tells libbpf the targets of these programs. The descriptors must stay open while it loads.
 fn set_targets(object: &mut OpenObject, manifest: &Manifest, without: &[&str]) -> anyhow::Result<Vec<OwnedFd>> {
     let mut kept = Vec::new();
-    for program in &manifest.programs {
-        let Some(site) = program.sites.first() else { continue };
-        let Attach::Trampoline { program: Some(id), function, .. } = &site.attach else { continue };
+    for (program, site, id, function) in programs_on_programs(manifest) {
         if without.contains(&program.function.as_str()) {
             continue;
         }
         let failed = |reason: String| AttachFailed { probe: site.name.clone(), pos: site.pos.clone(), reason };
-        let fd = programs::open(*id).map_err(|e| failed(format!("the BPF program {id} cannot be opened: {}", reason(&e))))?;
+        let fd = programs::open(id).map_err(|e| failed(format!("the BPF program {id} cannot be opened: {}", reason(&e))))?;
         if let Some(mut ours) = object.progs_mut().find(|p| p.name().to_str() == Some(program.function.as_str())) {
-            let set = ours.set_attach_target(fd.as_raw_fd(), Some(function.clone()));
+            let set = ours.set_attach_target(fd.as_raw_fd(), Some(function.to_owned()));
             set.map_err(|e| failed(format!("libbpf does not find its function `{function}`: {e}")))?;
         }
         kept.push(fd);

@@ -43,6 +43,7 @@ use crate::state::State;
 use crate::system::TargetInfo;
 
 mod attach;
+mod attach_target;
 mod background_detach;
 pub mod child;
 mod collect;
