@@ -101,7 +101,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::RETVAL,
         risky: false,
         codegen: Codegen::Context(ArgRef::Retval),
-        doc: "Return value of the traced function.",
+        doc: "Return value of the traced function. It is unsigned, except for fexit and declared results of less than 32 bits: cast it, as in `(int32)retval < 0`.",
         example: "uretprobe:/bin/bash:readline { printf(\"%s\\n\", str(retval)); }",
     },
     Builtin {

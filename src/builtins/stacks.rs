@@ -349,6 +349,14 @@ impl<'c> Builder<'_, 'c> {
         };
         let (ctx, size, flags_given) = (self.ctx(), self.int(size), self.int(flags_given));
         self.call(Helper::GetStack, &[ctx.into(), taken.into(), size.into(), flags_given.into()]);
+        if !of_kernel && self.program.stack_check != 0 {
+            let first = self.load(taken, 0, U64);
+            let any = self.cmp(Cmp::Ne, first, self.int(0));
+            self.if_(any, |e| {
+                let entry = e.before_stack_check(first);
+                e.store(taken, 0, 8, entry);
+            });
+        }
         let frames = match of_kernel {
             true if raw => self.without_template(buffer),
             // kernels that jump are newer than such maps

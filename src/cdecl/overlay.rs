@@ -177,7 +177,7 @@ impl TargetInfo for Declarations<'_> {
         types_missing_in_binary(path: &Path) -> Option<Missing>;
         source_line(path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing>;
         never_returns(path: &Path, function: &Function) -> bool;
-        unreadable_result(path: &Path, function: &Function) -> Option<NoLocation>;
+        retval(path: &Path, function: &Function) -> Result<Option<Int>, NoLocation>;
         inlined(path: &Path, function: &str) -> Option<Inlined>;
         arguments(path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing>;
         types_missing() -> Option<Missing>;

@@ -67,6 +67,7 @@ impl ScriptCx<'_, '_> {
             probe: index as u32,
             space: space.unwrap_or_default(),
             at_entry: probe.sites.iter().all(|s| self.is_entry(&s.attach)),
+            stack_check: if let Attach::Uprobe { stack_check, .. } = first.attach { stack_check } else { 0 },
             at_kernel_entry: self.has_return_addresses && probe.sites.iter().all(|s| is_kernel_entry(&s.attach)),
             test_run: matches!(first.attach, Attach::Begin | Attach::End | Attach::Signal),
             is_long: super::chunk::shares_code(&probe.body),

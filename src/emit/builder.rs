@@ -46,6 +46,8 @@ pub struct ProgramCx {
     pub space: Space,
     /// All of its sites are at the first instructions of functions, where the stack pointer points to the return address.
     pub at_entry: bool,
+    /// Bytes from where its sites appear to be to where they are, because a Go function checks its stack there.
+    pub stack_check: u64,
     /// All of its sites are at the first instructions of functions of the kernel, where a register has the return address.
     pub at_kernel_entry: bool,
     /// rbt itself runs it, at the start or the end. It sends nothing after another program has ended the run.

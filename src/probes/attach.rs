@@ -59,6 +59,10 @@ pub enum Attach {
         offset: u64,
         /// Offset from the function's start in bytes.
         function_offset: u64,
+        /// Bytes from there to the probed instruction, by which `func` and stacks do not differ. They only check that the stack of a
+        /// goroutine is large enough; if it is not, Go enlarges it and starts the function again.
+        #[serde(default)]
+        stack_check: u64,
         /// The function's name, for `func` and messages.
         function: String,
         /// At the function's return, which the kernel traces.
@@ -345,7 +349,9 @@ impl Attach {
     /// The place in a file of a probe in user space.
     pub fn file_location(&self) -> Option<FileLocation<'_>> {
         match self {
-            Attach::Uprobe { path, offset, ret, .. } => Some(FileLocation { path, offset: *offset, semaphore: 0, ret: *ret }),
+            Attach::Uprobe { path, offset, stack_check, ret, .. } => {
+                Some(FileLocation { path, offset: *offset + stack_check, semaphore: 0, ret: *ret })
+            }
             Attach::Usdt { path, offset, semaphore, .. } => Some(FileLocation { path, offset: *offset, semaphore: *semaphore, ret: false }),
             Attach::Begin
             | Attach::End

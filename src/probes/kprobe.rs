@@ -18,7 +18,7 @@ use crate::syntax::ast::AttachPoint;
 use crate::system::kernel::functions::KERNEL;
 use crate::system::kernel::trampolines::{self, Refusal};
 use crate::system::machine::arch::Arch;
-use crate::system::{Feature, MatchingFunction, Missing, TargetInfo};
+use crate::system::{Feature, MatchingFunction, Missing, NoLocation, TargetInfo};
 use crate::types::{Field, Int, Space, Type};
 
 /// A function's entry or an instruction within it, or its return.
@@ -182,6 +182,15 @@ impl ProbeKind for Kprobe {
         Ok(Context { features, fields, args, space: Some(Space::Kernel), ..Context::default() })
     }
 
+    fn retval(&self, site: &ProbeSite, env: &Env) -> Result<Option<Int>, NoLocation> {
+        let (module, function, _) = target(site);
+        match env.sys.prototype(module.or(Some(KERNEL)), function).map(|prototype| prototype.returns) {
+            Some(Type::Void) => Err(NoLocation::Void),
+            // Scripts cast an int's register to a signed type, which bpftrace leaves as it is.
+            known => Ok(known.and_then(|ty| ty.as_int()).filter(|int| int.bytes < 4)),
+        }
+    }
+
     fn declarations(&self, site: &ProbeSite, env: &Env) -> Result<Vec<String>, Diagnostic> {
         let (module, function, _) = target(site);
         let signature = env.sys.kernel_types().and_then(|types| types.signature(module.or(Some(KERNEL)), function));
@@ -260,9 +269,10 @@ impl ProbeKind for Kprobe {
             ArgRef::Retval if by_trampoline => {
                 let (module, function, _) = target(site);
                 let after = env.sys.prototype(module, function).map_or(0, |p| fentry::words(&p));
-                Operand::reg(ty.clone(), argument(e, after, true, env.sys.arch()))
+                let register = argument(e, after, true, env.sys.arch());
+                Operand::reg(ty.clone(), ty.as_int().map_or(register, |int| e.fit(register, int)))
             }
-            ArgRef::Retval => Operand::reg(ty.clone(), e.once("retval", |e| e.load_ctx(env.sys.arch().result, U64))),
+            ArgRef::Retval => Operand::reg(ty.clone(), super::result(e, env, ty)),
             ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
             ArgRef::Func => {
                 let (_, name, place) = target(site);

@@ -27,13 +27,13 @@ use bitflags::bitflags;
 
 use crate::diag::{Diagnostic, Span, plural};
 pub use crate::emit::ProgramType;
-use crate::emit::{Builder, Operand};
+use crate::emit::{Builder, IntValue, Operand};
 use crate::settings::{Invocation, Mechanism, Settings};
 use crate::syntax::ast::AttachPoint;
 use crate::system::binary::instructions::InstructionBoundary;
 pub use crate::system::matches;
 use crate::system::{ArgumentLocation, Feature, Missing, NoLocation, TargetInfo};
-use crate::types::{Field, Space, Type};
+use crate::types::{Field, Int, Space, Type};
 pub(crate) use fentry::NO_TRAMPOLINES;
 pub(crate) use kprobe::NO_KPROBES;
 
@@ -287,9 +287,10 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     fn fields(&self, _site: &ProbeSite, _env: &Env) -> Result<Vec<std::rc::Rc<ContextField>>, Diagnostic> {
         Ok(Vec::new())
     }
-    /// Why `retval` would not be the result of a site's function, according to the debug information.
-    fn unreadable_result(&self, _site: &ProbeSite, _env: &Env) -> Option<NoLocation> {
-        None
+    /// The type of `retval` as the site's function declares it, if it has only a few bits of the register, for a kind that finds it
+    /// on demand; or why `retval` would not be the result.
+    fn retval(&self, _site: &ProbeSite, _env: &Env) -> Result<Option<Int>, NoLocation> {
+        Ok(None)
     }
     /// The arguments of a site for `-lv`, as its debug information declares them: `const char * filename`.
     fn declarations(&self, _site: &ProbeSite, _env: &Env) -> Result<Vec<String>, Diagnostic> {
@@ -439,6 +440,12 @@ fn missing(span: Span, m: Missing) -> Diagnostic {
         Some(h) => d.help(h),
         None => d,
     }
+}
+
+/// `retval` at the return of a function, of type `ty`: the low bits of the register with results.
+fn result<'c>(e: &mut Builder<'_, 'c>, env: &Env, ty: &Type) -> IntValue<'c> {
+    let register = e.once("retval", |e| e.load_ctx(env.sys.arch().result, Int { bytes: 8, signed: false }));
+    ty.as_int().map_or(register, |int| e.fit(register, int))
 }
 
 /// `args` as a whole: a record of `fields`, each loaded by its kind. `ty` is the record.

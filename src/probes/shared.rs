@@ -19,8 +19,8 @@ pub enum SharingKey<'a> {
     Syscall(bool),
     /// Nothing.
     Tracepoint,
-    /// Registers are read at the same locations; `func` is relative to the offset.
-    Uprobe(&'a std::path::Path, u64, bool),
+    /// Registers are read at the same locations; `func` is relative to the offset, and to what the function did before.
+    Uprobe(&'a std::path::Path, u64, u64, bool),
     /// The offset, whether it is from a wildcard, and whether it is the return.
     Kprobe(u64, bool, bool),
     /// The file, and the locations of arguments.
@@ -38,7 +38,7 @@ pub fn shared<'a>(site: &'a ProbeSite, env: &Env) -> Option<Shared<'a>> {
         Attach::Syscall { enter, .. } => SharingKey::Syscall(*enter),
         _ if !cookies => return None,
         Attach::Tracepoint { .. } => SharingKey::Tracepoint,
-        Attach::Uprobe { path, function_offset, ret, .. } => SharingKey::Uprobe(path, *function_offset, *ret),
+        Attach::Uprobe { path, function_offset, stack_check, ret, .. } => SharingKey::Uprobe(path, *function_offset, *stack_check, *ret),
         Attach::Kprobe { offset, wildcard, ret, .. } => SharingKey::Kprobe(*offset, *wildcard, *ret),
         Attach::Usdt { path, args, .. } => SharingKey::Usdt(path, args),
         Attach::Begin

@@ -24,7 +24,7 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     (
         "arguments",
         "The signed arguments of system calls have the type that the tracepoint declares: args.dfd is an int, and AT_FDCWD is -100. \
-         bpftrace reads all eight bytes of the record as an unsigned number, 4294967196. rbt reads arguments of C functions from the location in the debug information. bpftrace assumes the registers of the calling convention, even if the compiler uses others. If the result of a function is in a floating-point register or on a Go function's stack, or has no bytes, retval is an error, or its return is not probed if a pattern matches it. In bpftrace, retval is what is left in the integer register.",
+         bpftrace reads all eight bytes of the record as an unsigned number, 4294967196. rbt reads arguments of C functions from the location in the debug information. bpftrace assumes the registers of the calling convention, even if the compiler uses others. If the result of a function is in a floating-point register or on a Go function's stack, or the function returns nothing, retval is an error, or its return is not probed if a pattern matches it. In bpftrace, retval is what is left in the integer register. retval of a function that returns 8 or 16 bits has the declared type, and of a user function that returns 32 bits, it is unsigned and has these bits. In bpftrace, it is the entire register, in which compilers may leave anything in the other bits.",
     ),
     (
         "loops",

@@ -16,7 +16,7 @@ use crate::probes::{self, ArgRef, Attach, Context, ContextFeatures, Env, ProbeSi
 use crate::settings::{Invocation, MissingProbes, Mode, Settings};
 use crate::syntax::ast::{self, AttachPoint, ExprKind, Segment};
 use crate::system::{AmbiguousType, TargetInfo, TypeName};
-use crate::types::{Enum, Type};
+use crate::types::{Enum, Int, Type};
 
 /// A script's probe and the sites of its attach points.
 pub struct Job<'a> {
@@ -505,16 +505,21 @@ impl Meanings {
     }
 }
 
-/// Reports sites whose results cannot be read, and leaves out those of a pattern that has others.
-fn with_readable_results(sites: Vec<ProbeSite>, env: &Env, diags: &mut Vec<Diagnostic>) -> Vec<ProbeSite> {
-    let (readable, unreadable): (Vec<_>, Vec<_>) =
-        sites.into_iter().map(|site| (site.kind.unreadable_result(&site, env), site)).partition(|(why, _)| why.is_none());
-    let readable: Vec<ProbeSite> = readable.into_iter().map(|(_, site)| site).collect();
+/// Returns the sites with the types of their results, if these are narrow. Reports sites whose results cannot be read, and leaves out
+/// those of a pattern that has others.
+fn with_readable_results(sites: Vec<ProbeSite>, env: &Env, diags: &mut Vec<Diagnostic>) -> Vec<(ProbeSite, Option<Int>)> {
+    let (mut readable, mut unreadable) = (Vec::new(), Vec::new());
+    for site in sites {
+        match site.kind.retval(&site, env) {
+            Ok(narrow) => readable.push((site, narrow)),
+            Err(why) => unreadable.push((why, site)),
+        }
+    }
     let mut omitted: BTreeMap<Span, Vec<String>> = BTreeMap::new();
     for (why, site) in &unreadable {
-        if readable.iter().any(|other| other.span == site.span) {
+        if readable.iter().any(|(other, _)| other.span == site.span) {
             omitted.entry(site.span).or_default().push(site.name.clone());
-        } else if let Some(why) = why {
+        } else {
             let message = format!("the result of {} cannot be read: {why}", site.name);
             diags.push(Diagnostic::error("bad-arg", site.span, message).help(why.help()));
         }
@@ -526,7 +531,7 @@ fn with_readable_results(sites: Vec<ProbeSite>, env: &Env, diags: &mut Vec<Diagn
         diags.push(Diagnostic::warning("unreadable-result", point, message));
     }
     match readable.is_empty() {
-        true => unreadable.into_iter().map(|(_, site)| site).collect(),
+        true => unreadable.into_iter().map(|(_, site)| (site, None)).collect(),
         false => readable,
     }
 }
@@ -540,7 +545,10 @@ fn with_contexts<'a>(
     diags: &mut Vec<Diagnostic>,
 ) -> Job<'a> {
     let needs = needs(probe, check_cx, tables);
-    let sites = if needs.result { with_readable_results(sites, env, diags) } else { sites };
+    let (sites, results): (Vec<ProbeSite>, Vec<Option<Int>>) = match needs.result {
+        true => with_readable_results(sites, env, diags).into_iter().unzip(),
+        false => sites.into_iter().map(|site| (site, None)).unzip(),
+    };
     let meanings: Vec<Meanings> = match sites.as_slice() {
         [_] => vec![Meanings::default()],
         all => {
@@ -563,6 +571,7 @@ fn with_contexts<'a>(
             if needs.fields && context.fields.is_empty() {
                 context.fields = site.kind.fields(site, env)?;
             }
+            context.retval = context.retval.or_else(|| results.get(i).copied().flatten().map(Type::Int));
             Ok(context)
         });
         let context = match context {

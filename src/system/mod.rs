@@ -281,9 +281,11 @@ pub trait TargetInfo {
     fn inlined(&self, _path: &Path, _function: &str) -> Option<Inlined> {
         None
     }
-    /// Why the register with results does not have that of this function, according to the debug information.
-    fn unreadable_result(&self, _path: &Path, _function: &Function) -> Option<NoLocation> {
-        None
+    /// What the register with results has at the return of this function, according to the debug information: an integer of less
+    /// than eight bytes, with anything in the rest of the register; or nothing of the result, and why. `None` is the entire
+    /// register.
+    fn retval(&self, _path: &Path, _function: &Function) -> Result<Option<Int>, NoLocation> {
+        Ok(None)
     }
     /// Does the debug information declare this function `noreturn`?
     fn never_returns(&self, _path: &Path, _function: &Function) -> bool {

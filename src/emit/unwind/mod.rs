@@ -217,6 +217,7 @@ impl<'c> Builder<'_, 'c> {
         if self.in_user_space() {
             for (from, to) in wanted {
                 let value = self.load_ctx(from, U64);
+                let value = if to == IP { self.before_stack_check(value) } else { value };
                 self.store(state, to, 8, value);
             }
             let mode = self.load_ctx(mode, U64);
@@ -248,6 +249,14 @@ impl<'c> Builder<'_, 'c> {
         }
         let mode = self.load(state, NODE + mode - first, U64);
         is_user(self, mode)
+    }
+
+    /// Where the site of the program with this instruction pointer appears to be. The stack is the same there.
+    pub fn before_stack_check(&mut self, ip: IntValue<'c>) -> IntValue<'c> {
+        match self.program.stack_check {
+            0 => ip,
+            bytes => self.sub(ip, self.int(bytes)),
+        }
     }
 
     /// A word, or 0; a failure is not reported.

@@ -10,8 +10,9 @@ use super::{ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLo
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Helper, IntValue, Operand, PointerValue};
 use crate::syntax::ast::AttachPoint;
+use crate::system::binary::{demangle, instructions};
 use crate::system::machine::arch::Arch;
-use crate::system::{Abi, Argument, Binary, BinaryFile, Feature, Missing, NoLocation, Piece, Source, binary::demangle};
+use crate::system::{Abi, Argument, Binary, BinaryFile, Feature, Missing, NoLocation, Piece, Source};
 use crate::types::{Field, Int, Space, Type};
 use find::{UprobeLocation, UprobeTarget};
 
@@ -27,7 +28,7 @@ pub static UPROBE: Uprobe = Uprobe {
     info: Info {
         names: &["uprobe", "u"],
         usage: "uprobe:BINARY:[LANGUAGE:]FUNCTION[+OFFSET] uprobe:BINARY:ADDRESS or uprobe:BINARY@FILE:LINE[:COLUMN]",
-        doc: "The entry of a function in a program or shared library, or an instruction at an address or a source line. BINARY is a path, a command, or the name of a library such as `libc`. With -p, an empty BINARY is the program of the process. `args` has the arguments by name if the binary has debug information (DWARF). `arg0`, `arg1` and so on are the argument registers. A Go function that grows its stack, or is preempted at its entry, starts again there and counts again. See FUNCTIONS OF PROCESSES in rbt-language(7).",
+        doc: "The entry of a function in a program or shared library, or an instruction at an address or a source line. BINARY is a path, a command, or the name of a library such as `libc`. With -p, an empty BINARY is the program of the process. `args` has the arguments by name if the binary has debug information (DWARF). `arg0`, `arg1` and so on are the argument registers. At the entry of a Go function, rbt probes the instruction after the check of the stack, because a function that fails it starts again. See FUNCTIONS OF PROCESSES in rbt-language(7).",
         example: "uprobe:libc:malloc { @bytes = hist(arg0); }",
     },
     ret: false,
@@ -50,10 +51,12 @@ impl Uprobe {
     fn site(&self, file: &BinaryFile, binary: &Binary, found: UprobeLocation, point: &AttachPoint) -> ProbeSite {
         let UprobeLocation { function, function_offset, display } = found;
         let name = format!("{}:{}{display}", self.name(), file.named.display());
+        let starts_go = !self.ret && function_offset == 0 && function.abi != Abi::SystemV;
         let attach = Attach::Uprobe {
             path: binary.path.clone(),
             offset: function.offset + function_offset,
             function_offset,
+            stack_check: if starts_go { instructions::stack_check(&binary.path, function.offset, function.size) } else { 0 },
             function: function.name,
             ret: self.ret && function.abi == Abi::SystemV,
             abi: function.abi,
@@ -282,11 +285,15 @@ impl ProbeKind for Uprobe {
         Ok(fields.collect())
     }
 
-    fn unreadable_result(&self, site: &ProbeSite, env: &Env) -> Option<NoLocation> {
-        let Attach::Uprobe { path, offset, function_offset, function, .. } = &site.attach else { return None };
-        let binary = env.sys.binary(path).ok()?;
-        let entry = offset.checked_sub(*function_offset)?;
-        env.sys.unreadable_result(path, binary.functions_named(function).find(|f| f.offset == entry)?)
+    fn retval(&self, site: &ProbeSite, env: &Env) -> Result<Option<Int>, NoLocation> {
+        let Attach::Uprobe { path, offset, function_offset, function, .. } = &site.attach else { return Ok(None) };
+        let Ok(binary) = env.sys.binary(path) else { return Ok(None) };
+        let entry = offset.checked_sub(*function_offset);
+        match binary.functions_named(function).find(|f| Some(f.offset) == entry) {
+            // `retval` is unsigned in bpftrace, whose scripts expect the zeros by which compilers usually extend an int.
+            Some(function) => Ok(env.sys.retval(path, function)?.map(|int| Int { signed: int.signed && int.bytes < 4, ..int })),
+            None => Ok(None),
+        }
     }
 
     fn declarations(&self, site: &ProbeSite, env: &Env) -> Result<Vec<String>, Diagnostic> {
@@ -300,7 +307,7 @@ impl ProbeKind for Uprobe {
     fn load<'c>(&self, e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
         let v = match which {
             ArgRef::Index(n) => numbered(e, *n, abi(site), env.sys.arch()),
-            ArgRef::Retval => e.once("retval", |e| e.load_ctx(env.sys.arch().result, U64)),
+            ArgRef::Retval => return Operand::reg(ty.clone(), super::result(e, env, ty)),
             ArgRef::Ctx => e.addr(e.ctx()),
             // at a return the instruction pointer is in the caller
             ArgRef::Func if matches!(site.attach, Attach::Uprobe { ret: true, .. }) => e.once("func", |e| {
@@ -308,7 +315,8 @@ impl ProbeKind for Uprobe {
                 e.call(Helper::GetFuncIp, &[ctx.into()])
             }),
             ArgRef::Func => {
-                let offset = if let Attach::Uprobe { function_offset, .. } = site.attach { function_offset } else { 0 };
+                let offset =
+                    if let Attach::Uprobe { function_offset, stack_check, .. } = site.attach { function_offset + stack_check } else { 0 };
                 e.once("func", |e| {
                     let ip = e.load_ctx(env.sys.arch().ip, U64);
                     e.sub(ip, e.int(offset))

@@ -197,6 +197,7 @@ impl ProbeKind for Kind {
                     path: part(1).into(),
                     offset: 0,
                     function_offset: 0,
+                    stack_check: 0,
                     function: part(2),
                     ret: name == "uretprobe",
                     abi: crate::system::Abi::SystemV,

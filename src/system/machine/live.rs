@@ -33,7 +33,7 @@ use crate::system::{
 use crate::system::{
     binary::elf, binary::locate, binary::usdt, events::headers, events::syscalls, machine::cgroup, machine::perf, machine::programs,
 };
-use crate::types::{Enum, Field, Record, Struct, Type};
+use crate::types::{Enum, Field, Int, Record, Struct, Type};
 
 /// The first ID of binaries' types (see `kernel_types`), with this many bits for each binary.
 pub(in crate::system) const BINARY_IDS: u32 = 0xf800_0000;
@@ -298,8 +298,8 @@ impl TargetInfo for Live {
         }
     }
 
-    fn unreadable_result(&self, path: &Path, function: &Function) -> Option<NoLocation> {
-        self.types_of(path).ok()?.unreadable_result(function)
+    fn retval(&self, path: &Path, function: &Function) -> Result<Option<Int>, NoLocation> {
+        self.types_of(path).map_or(Ok(None), |types| types.retval(function))
     }
 
     fn never_returns(&self, path: &Path, function: &Function) -> bool {

@@ -19,7 +19,7 @@ use crate::system::{
     AmbiguousType, Argument, Binary, BinaryFile, CMacro, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker,
     MatchingFunction, Missing, NoLocation, TargetInfo, Tracepoint, TypeName,
 };
-use crate::types::{self, Enum, Field, Struct, Type};
+use crate::types::{self, Enum, Field, Int, Struct, Type};
 
 /// A query that can be stored and repeated: one of those that code generation makes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -538,9 +538,9 @@ impl TargetInfo for Recorder<'_> {
         self.sys.inlined(path, function)
     }
 
-    fn unreadable_result(&self, path: &Path, function: &Function) -> Option<NoLocation> {
+    fn retval(&self, path: &Path, function: &Function) -> Result<Option<Int>, NoLocation> {
         self.contents(path);
-        self.sys.unreadable_result(path, function)
+        self.sys.retval(path, function)
     }
 
     fn never_returns(&self, path: &Path, function: &Function) -> bool {

@@ -16,7 +16,7 @@ use crate::system::{
     AmbiguousType, Argument, Binary, BinaryFile, CMacro, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker,
     MatchingFunction, Missing, NoLocation, TargetInfo, Tracepoint, TypeName,
 };
-use crate::types::{Enum, Field, Record, Struct, Type};
+use crate::types::{Enum, Field, Int, Record, Struct, Type};
 
 /// The changed parts of answers, by the number of the query, and sizes by the ID of the struct.
 #[derive(Clone, Debug, Default)]
@@ -185,7 +185,7 @@ impl TargetInfo for VariedTarget<'_> {
         source_line(path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing>;
         inlined(path: &Path, function: &str) -> Option<Inlined>;
         never_returns(path: &Path, function: &Function) -> bool;
-        unreadable_result(path: &Path, function: &Function) -> Option<NoLocation>;
+        retval(path: &Path, function: &Function) -> Result<Option<Int>, NoLocation>;
         types_missing_in_binary(path: &Path) -> Option<Missing>;
         types_identity() -> Option<String>;
         c_macro(name: &str) -> Option<CMacro>;

@@ -12,7 +12,7 @@ use crate::system::{
     AmbiguousType, Argument, Binary, BinaryFile, Feature, Function, FunctionLocation, HeaderFolder, Inlined, Line, Marker, Missing,
     NoLocation, TargetInfo, Tracepoint, TypeName, events::syscalls, events::tracefs,
 };
-use crate::types::{Enum, Field, Record, Struct, Type};
+use crate::types::{Enum, Field, Int, Record, Struct, Type};
 
 /// Stands for the address of any symbol, because addresses differ between boots.
 const PLACEHOLDER_ADDRESS: u64 = 0xffff_ffff_8100_0000;
@@ -50,8 +50,8 @@ impl TargetInfo for Snapshot {
         self.files.source_line(path, file, line, column)
     }
 
-    fn unreadable_result(&self, path: &Path, function: &Function) -> Option<NoLocation> {
-        self.files.unreadable_result(path, function)
+    fn retval(&self, path: &Path, function: &Function) -> Result<Option<Int>, NoLocation> {
+        self.files.retval(path, function)
     }
 
     fn never_returns(&self, path: &Path, function: &Function) -> bool {

@@ -45,7 +45,7 @@ fn ask(path: &Path) -> usize {
     for f in binary.functions.iter().take(200) {
         check(demangle::name(&f.name).is_some());
         check(live.arguments(path, f).is_ok_and(|a| a.is_some()));
-        check(live.unreadable_result(path, f).is_some());
+        check(live.retval(path, f).is_err());
         check(instructions::starts_at(path, f.offset, f.size.min(4096)).is_some());
         check(instructions::returns(path, f.offset, f.size).is_some());
         check(binary.addr_of_offset(f.offset) == Some(f.addr));

@@ -108,19 +108,6 @@ impl BinaryTypes {
         entry.attr(gimli::DW_AT_noreturn).is_some() || self.origin(die, &entry).is_some_and(|origin| self.is_noreturn(origin, depth + 1))
     }
 
-    /// Finds the entry of the function with this symbol among those at its address.
-    pub(super) fn function(&self, function: &Function) -> Option<Die> {
-        let Some(first) = self.index.functions.get(&function.addr).copied() else { return self.nested_function(function.addr) };
-        let Some(others) = self.index.same_address.get(&function.addr) else { return Some(first) };
-        let called = |die: &Die| {
-            self.entry(*die).is_some_and(|entry| {
-                let linked = self.linkage_name(*die, &entry, 0).or_else(|| self.origin_name(*die, &entry, 0));
-                linked == Some(function.name.as_bytes())
-            })
-        };
-        std::iter::once(&first).chain(others).find(|d| called(d)).copied()
-    }
-
     /// Returns the first instructions of a function.
     fn code(&self, function: &Function) -> &'static [u8] {
         let Some((data, segments)) = self.image.as_ref() else { return &[] };
@@ -169,10 +156,18 @@ impl BinaryTypes {
             || depth < DEPTH && self.origin(die, entry).is_some_and(|o| self.entry(o).is_some_and(|e| self.is_external(o, &e, depth + 1)))
     }
 
+    /// The language of an entry's unit.
+    pub(super) fn language(&self, die: Die) -> Option<gimli::DwLang> {
+        let unit = self.unit(die)?;
+        match unit.entry(unit.header.root_offset()).ok()?.attr(DW_AT_language)?.value() {
+            AttributeValue::Language(language) => Some(language),
+            _ => None,
+        }
+    }
+
     /// Does the unit's language use the calling convention of C?
     pub(super) fn is_of_c(&self, die: Die) -> bool {
-        let language = self.unit(die).and_then(|u| u.entry(u.header.root_offset()).ok()?.attr(DW_AT_language).map(gimli::Attribute::value));
-        let Some(AttributeValue::Language(language)) = language else { return false };
+        let Some(language) = self.language(die) else { return false };
         matches!(
             language,
             gimli::DW_LANG_C
@@ -298,7 +293,7 @@ impl BinaryTypes {
     }
 
     /// The linkage name of an entry, or that of its abstract instance.
-    fn linkage_name(&self, die: Die, entry: &Entry, depth: u32) -> Option<&'static [u8]> {
+    pub(super) fn linkage_name(&self, die: Die, entry: &Entry, depth: u32) -> Option<&'static [u8]> {
         if depth > DEPTH {
             return None;
         }
@@ -323,7 +318,7 @@ impl BinaryTypes {
         })
     }
 
-    fn origin(&self, die: Die, entry: &Entry) -> Option<Die> {
+    pub(super) fn origin(&self, die: Die, entry: &Entry) -> Option<Die> {
         self.referred(die, entry, DW_AT_abstract_origin).or_else(|| self.referred(die, entry, DW_AT_specification))
     }
 

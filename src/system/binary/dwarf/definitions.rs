@@ -81,7 +81,7 @@ impl BinaryTypes {
 
     fn index_enumerators(&self) -> BTreeMap<&'static [u8], Vec<Die>> {
         let mut all: BTreeMap<&'static [u8], Vec<Die>> = BTreeMap::new();
-        for die in &self.index.enumerations {
+        for die in &self.index().enumerations {
             for (child, entry) in self.children(*die) {
                 if let Some(name) = self.name(child, &entry) {
                     all.entry(name).or_default().push(*die);
@@ -168,8 +168,8 @@ impl BinaryTypes {
     fn unit_at(&self, offset: u64) -> Option<(u32, u32)> {
         let (_, segments) = self.image.as_ref()?;
         let address = elf::address(segments, offset)?;
-        let (start, die) = self.index.functions.range(..=address).next_back()?;
-        let others = self.index.same_address.get(start).into_iter().flatten();
+        let (start, die) = self.index().functions.range(..=address).next_back()?;
+        let others = self.index().same_address.get(start).into_iter().flatten();
         let (dwarf, unit) = (self.dwarf(*die)?, self.unit(*die)?);
         let mut ranges = dwarf.die_ranges(unit, &self.entry(*die)?).ok()?;
         let mut holds = *start == address;

@@ -104,7 +104,7 @@ impl BinaryTypes {
             }
         };
         let end = all.get(all.partition_point(|a| *a < address)).copied()?;
-        let next = self.index.functions.range(address + 1..).next().map(|(a, _)| *a);
+        let next = self.functions_of(function).range(address + 1..).next().map(|(a, _)| *a);
         Some(end).filter(|end| next.is_none_or(|next| *end < next))
     }
 

@@ -2,8 +2,8 @@
 //!
 //! DWARF is in the file itself or in its separate debug file, which is found by build ID or by `.gnu_debuglink`.
 //! References lead to the file in which `dwz` stored shared parts (`.gnu_debugaltlink`), and to the units that the
-//! compiler split off (`-gsplit-dwarf`) into `.dwo` files or a `.dwp` package. One pass over the top level of each unit
-//! indexes names; everything else is read on demand.
+//! compiler split off (`-gsplit-dwarf`) into `.dwo` files or a `.dwp` package. To find a function, only the units with code at its
+//! address are read. One pass over the top level of each unit indexes names, when a name is needed.
 //!
 //! The data may be invalid: chains of references are limited to `DEPTH` steps, members count against a budget, and
 //! unreadable entries are skipped.
@@ -15,9 +15,9 @@ mod definitions;
 mod expressions;
 mod files;
 mod frame;
+mod functions;
 mod lines;
 mod locations;
-mod nested;
 mod no_location;
 mod results;
 mod sections;
@@ -83,8 +83,6 @@ struct Index {
     functions: BTreeMap<u64, Die>,
     /// Further functions at the same address.
     same_address: BTreeMap<u64, Vec<Die>>,
-    /// Types in units of their own, by signature.
-    signatures: BTreeMap<u64, Die>,
 }
 
 /// Addresses where prologues end, by unit.
@@ -97,7 +95,9 @@ pub struct BinaryTypes {
     files: Vec<File>,
     /// Split units that were not found.
     absent: Vec<split::MissingUnit>,
-    index: Index,
+    /// Types in units of their own, by signature.
+    signatures: BTreeMap<u64, Die>,
+    index: OnceCell<Index>,
     /// The first type ID of this binary.
     first_id: u32,
     ids: RefCell<BTreeMap<Die, u32>>,
@@ -107,8 +107,9 @@ pub struct BinaryTypes {
     /// Addresses where prologues end, for the units looked up so far.
     prologues: RefCell<Prologues>,
     /// The code of units, in order of address.
-    unit_ranges: OnceCell<Vec<nested::UnitRange>>,
-    nested: RefCell<nested::Known>,
+    unit_ranges: OnceCell<Vec<functions::UnitRange>>,
+    functions: RefCell<functions::Known>,
+    nested: RefCell<functions::Known>,
     /// The definitions of names, for those looked up so far.
     definitions: RefCell<definitions::Known>,
     /// The enumerations that have an enumerator of a name.
@@ -124,31 +125,42 @@ impl BinaryTypes {
             arch: elf::arch_of(path),
             files: files.all,
             absent: files.absent,
-            index: Index::default(),
+            signatures: BTreeMap::new(),
+            index: OnceCell::new(),
             first_id,
             ids: RefCell::default(),
             structs: RefCell::default(),
             image: image(path),
             prologues: RefCell::default(),
             unit_ranges: OnceCell::new(),
+            functions: RefCell::default(),
             nested: RefCell::default(),
             definitions: RefCell::default(),
             enumerators: OnceCell::new(),
         };
-        types.index = types.indexed();
+        types.signatures = types.all_signatures();
         Ok(types)
     }
 
-    fn indexed(&self) -> Index {
-        let mut index = Index::default();
+    fn all_signatures(&self) -> BTreeMap<u64, Die> {
+        let mut all = BTreeMap::new();
         for (place, unit) in self.all_units() {
             if let Some((signature, at)) = sections::signature(unit) {
-                index.signatures.entry(signature).or_insert(Die { at: at.0, ..place });
+                all.entry(signature).or_insert(Die { at: at.0, ..place });
             }
-            // A damaged unit does not affect other units.
-            let _ = self.index_unit(&mut index, place, unit);
         }
-        index
+        all
+    }
+
+    fn index(&self) -> &Index {
+        self.index.get_or_init(|| {
+            let mut index = Index::default();
+            for (place, unit) in self.all_units() {
+                // A damaged unit does not affect other units.
+                let _ = self.index_unit(&mut index, place, unit);
+            }
+            index
+        })
     }
 
     /// Each unit with its location.
@@ -211,10 +223,10 @@ impl BinaryTypes {
 
     fn table(&self, kind: TypeName) -> &Names {
         match kind {
-            TypeName::Struct => &self.index.structs,
-            TypeName::Union => &self.index.unions,
-            TypeName::Enum => &self.index.enums,
-            TypeName::Plain => &self.index.plain,
+            TypeName::Struct => &self.index().structs,
+            TypeName::Union => &self.index().unions,
+            TypeName::Enum => &self.index().enums,
+            TypeName::Plain => &self.index().plain,
         }
     }
 
@@ -264,7 +276,7 @@ impl BinaryTypes {
     /// The entry that an attribute refers to. A placeholder for a type in a type unit is resolved to that type.
     fn referred(&self, from: Die, entry: &Entry, what: gimli::DwAt) -> Option<Die> {
         let to = self.pointed(from, entry, what)?;
-        if self.index.signatures.is_empty() {
+        if self.signatures.is_empty() {
             return Some(to);
         }
         let full = self.entry(to).and_then(|e| self.pointed(to, &e, gimli::DW_AT_signature));
@@ -276,7 +288,7 @@ impl BinaryTypes {
             AttributeValue::UnitRef(at) => return Some(Die { at: at.0, ..from }),
             AttributeValue::DebugInfoRef(offset) => (from.file, offset),
             AttributeValue::DebugInfoRefSup(offset) => (SHARED, offset),
-            AttributeValue::DebugTypesRef(signature) => return self.index.signatures.get(&signature.0).copied(),
+            AttributeValue::DebugTypesRef(signature) => return self.signatures.get(&signature.0).copied(),
             _ => return None,
         };
         let units = &self.files.get(file as usize)?.units;
@@ -371,7 +383,7 @@ mod tests {
             lines.extend(types.expand(&s).map(|r| format!("{name} {} {}", r.size, r.fields.len())));
         }
         lines.extend(types.enumerators(0, "BLUE").into_iter().map(|(e, v)| format!("{} {v}", e.name)));
-        for addr in types.index.functions.keys() {
+        for addr in types.index().functions.keys() {
             let function = Function { name: String::new(), addr: *addr, size: 0, offset: 0, abi: Abi::SystemV };
             for a in types.arguments(&function).unwrap_or_default() {
                 lines.push(match a.location {

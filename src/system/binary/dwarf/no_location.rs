@@ -31,6 +31,8 @@ pub enum NoLocation {
     Unstated,
     /// Its type is unknown.
     Type,
+    /// The function returns nothing.
+    Void,
     /// Its size is zero.
     Empty,
     /// Its location is of an unsupported kind.
@@ -52,6 +54,7 @@ impl fmt::Display for NoLocation {
             NoLocation::Memory => "it is in memory, and no register has its address",
             NoLocation::Unstated => "the debug information does not say whether it is in memory or in a floating-point register",
             NoLocation::Type => "its type is not supported",
+            NoLocation::Void => "the function returns nothing (void)",
             NoLocation::Empty => "it has no bytes",
             NoLocation::Odd => "its location is not supported",
         })
@@ -64,6 +67,7 @@ impl NoLocation {
         match self {
             NoLocation::Float | NoLocation::Vector => "no BPF program reads floating-point registers",
             NoLocation::Constant(_) | NoLocation::Empty => "remove it: it is the same in every call",
+            NoLocation::Void => "remove `retval`; reg() reads a register, whatever is in it",
             NoLocation::Memory | NoLocation::Unstated => "read the value at the entry of the function that receives it",
             NoLocation::OptimizedAway
             | NoLocation::NotRecorded

@@ -1,5 +1,6 @@
-//! Functions whose result is not in the register of `retval`: floating-point numbers and vectors have registers of their own, which
-//! no BPF program reads, Go returns many results on the stack, and an empty value is nowhere.
+//! What the register of `retval` has of a function's result. It has nothing of some: floating-point numbers and vectors have
+//! registers of their own, which no BPF program reads, Go returns many results on the stack, and an empty value is nowhere. Of a
+//! small integer, it has only the low bits.
 
 use gimli::DW_AT_type;
 
@@ -8,6 +9,7 @@ use super::no_location::NoLocation;
 use super::types::{is_complex, is_float};
 use super::{BinaryTypes, DEPTH, Die, Entry};
 use crate::system::{Abi, Function};
+use crate::types::Int;
 
 /// AAPCS64 returns an aggregate of up to this many equal floating-point numbers or vectors in registers.
 const HOMOGENEOUS: usize = 4;
@@ -27,14 +29,43 @@ enum Part {
 }
 
 impl BinaryTypes {
-    /// Why the register with results does not have that of a function; `None` if it does, or if that is not known.
-    pub fn unreadable_result(&self, function: &Function) -> Option<NoLocation> {
-        let die = self.function(function)?;
-        let entry = self.entry(die)?;
-        if function.abi != Abi::SystemV {
-            return self.unreadable_go_result(die, &entry);
+    /// See [`crate::system::TargetInfo::retval`].
+    pub fn retval(&self, function: &Function) -> Result<Option<Int>, NoLocation> {
+        let Some(die) = self.function(function) else { return Ok(None) };
+        let Some(entry) = self.entry(die) else { return Ok(None) };
+        let (ty, unreadable) = match function.abi {
+            Abi::SystemV => {
+                let Some(ty) = self.attribute_type(die, &entry) else {
+                    // An assembler describes functions without types.
+                    let unknown = self.mentions_type(die, &entry)
+                        || self.language(die).is_none_or(|language| language == gimli::DW_LANG_Mips_Assembler);
+                    return if unknown { Ok(None) } else { Err(NoLocation::Void) };
+                };
+                (Some(ty), self.unreadable_result(die, ty))
+            }
+            Abi::Go | Abi::GoStack => self.go_result(die, &entry),
+        };
+        match unreadable {
+            Some(why) => Err(why),
+            None => Ok(ty.and_then(|ty| self.ty(ty, 0)?.as_int()).filter(|int| int.bytes < 8)),
         }
-        let ty = self.attribute_type(die, &entry)?;
+    }
+
+    /// Does a function's entry have a type, even if it is damaged?
+    fn mentions_type(&self, die: Die, entry: &Entry) -> bool {
+        let (mut die, mut entry) = (die, entry.clone());
+        for _ in 0..DEPTH {
+            if entry.attr(DW_AT_type).is_some() {
+                return true;
+            }
+            let Some((next, found)) = self.origin(die, &entry).and_then(|origin| Some((origin, self.entry(origin)?))) else { return false };
+            (die, entry) = (next, found);
+        }
+        true
+    }
+
+    /// Why the register with results does not have one of this type; `None` if it does, or if that is not known.
+    fn unreadable_result(&self, function: Die, ty: Die) -> Option<NoLocation> {
         let parts = self.parts(ty);
         let (_, of_type) = self.bare(ty)?;
         if is_float(&of_type) {
@@ -45,7 +76,7 @@ impl BinaryTypes {
         let homogeneous = !self.arch.convention.mixed && parts.len() <= HOMOGENEOUS && !parts.is_empty() && !parts.contains(&Part::Integer);
         // Other languages, such as Rust, return each of the two numbers in a register of its kind, although both fit into one.
         let two_kinds = parts.len() == 2 && parts.contains(&Part::Float) && parts.contains(&Part::Integer);
-        let divided = two_kinds && size <= 16 && of_type.tag() != gimli::DW_TAG_union_type && !self.is_of_c(die);
+        let divided = two_kinds && size <= 16 && of_type.tag() != gimli::DW_TAG_union_type && !self.is_of_c(function);
         let class = self.class(Some(ty));
         let in_vector = special || homogeneous || divided || matches!(class, Some(Class::Float(1..) | Class::Mixed));
         match class {
@@ -61,23 +92,27 @@ impl BinaryTypes {
 
     /// Go declares results as parameters. `retval` is the first word of the first that is not empty. Each result is entirely in
     /// registers or entirely on the stack (<https://go.dev/s/regabi>, "Function call argument and result passing").
-    fn unreadable_go_result(&self, die: Die, entry: &Entry) -> Option<NoLocation> {
+    fn go_result(&self, die: Die, entry: &Entry) -> (Option<Die>, Option<NoLocation>) {
         let results = self.parameters(die, entry).into_iter().filter(|(_, e)| is_go_result(e));
         let mut types = results.map(|(die, entry)| self.attribute_type(die, &entry)).peekable();
-        types.peek()?;
+        if types.peek().is_none() {
+            return (None, Some(NoLocation::Void));
+        }
         for ty in types {
-            let parts = self.parts(ty?);
+            let Some(ty) = ty else { return (None, None) };
+            let parts = self.parts(ty);
             let integers = parts.iter().filter(|p| **p == Part::Integer).count();
             let Some(first) = parts.first() else { continue };
-            return match first {
-                _ if integers > self.arch.go_args.len() || parts.len() - integers > GO_FLOATS || self.has_go_array(ty?, 0) => {
+            let unreadable = match first {
+                _ if integers > self.arch.go_args.len() || parts.len() - integers > GO_FLOATS || self.has_go_array(ty, 0) => {
                     Some(NoLocation::Memory)
                 }
                 Part::Integer => None,
                 Part::Float | Part::Extended | Part::Vector => Some(NoLocation::Float),
             };
+            return (Some(ty), unreadable);
         }
-        Some(NoLocation::Empty)
+        (None, Some(NoLocation::Empty))
     }
 
     /// Does the value contain an array of several elements? No register holds one.

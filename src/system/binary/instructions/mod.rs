@@ -11,6 +11,8 @@ use crate::system::binary::elf;
 
 /// Limit for the size of a function that is decoded, in bytes.
 const MAX_FUNCTION_SIZE: u64 = 16 << 20;
+/// No longer check is known.
+const MAX_STACK_CHECK: u64 = 64;
 
 /// What is at an offset from the start of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,12 @@ pub fn starts_at(path: &Path, offset: u64, function_offset: u64) -> Option<bool>
 /// Offsets of the return instructions in the function of `size` bytes at this file offset. `None` as in [`starts_at`].
 pub fn returns(path: &Path, offset: u64, size: u64) -> Option<Vec<u64>> {
     (elf::arch_of(path).instructions.returns)(&code(path, offset, size)?)
+}
+
+/// The length of the check with which the Go function of `size` bytes at this file offset begins: whether its stack is large enough.
+/// 0 if it begins otherwise.
+pub fn stack_check(path: &Path, offset: u64, size: u64) -> u64 {
+    code(path, offset, size.min(MAX_STACK_CHECK)).map_or(0, |code| (elf::arch_of(path).instructions.stack_check)(&code))
 }
 
 fn code(path: &Path, offset: u64, size: u64) -> Option<Vec<u8>> {

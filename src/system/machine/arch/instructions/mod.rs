@@ -22,6 +22,9 @@ pub struct Instructions {
     pub jumps: fn(&[u8], u64) -> Vec<u64>,
     /// Offsets of the return instructions in the code. `None` if it cannot be decoded entirely.
     pub returns: fn(&[u8]) -> Option<Vec<u64>>,
+    /// The length of a Go function's check for room on its stack, which jumps to code that enlarges the stack and starts the function
+    /// again; 0 if the code does not begin with it (`stacksplit` in Go's `src/cmd/internal/obj/*/obj*.go`).
+    pub stack_check: fn(&[u8]) -> u64,
     /// Executes the first instruction of the code, which is at this address, and records the value that it compares with the
     /// stack pointer.
     pub step: fn(&[u8], u64, &mut Machine, &mut Option<Value>) -> Successor,

@@ -6,7 +6,7 @@ use super::{Byte, Instructions, Machine, Successor, Value};
 
 /// The row of AArch64.
 pub const INSTRUCTIONS: Instructions =
-    Instructions { stack_pointer: SP, starts, is_padding: frames::is_padding, frames: frames::frames, jumps, returns, step };
+    Instructions { stack_pointer: SP, starts, is_padding: frames::is_padding, frames: frames::frames, jumps, returns, stack_check, step };
 
 /// The number of `sp`, which is also that of the zero register.
 const SP: u8 = 31;
@@ -19,6 +19,37 @@ fn starts(code: &[u8]) -> bool {
 fn returns(code: &[u8]) -> Option<Vec<u64>> {
     let words = code.chunks_exact(LENGTH).filter_map(word).enumerate();
     Some(words.filter(|(_, i)| is_return(*i)).map(|(n, _)| (n * LENGTH) as u64).collect())
+}
+
+fn stack_check(code: &[u8]) -> u64 {
+    let words: Vec<u32> = code.chunks_exact(LENGTH).filter_map(word).collect();
+    go_stack_check(&words).map_or(0, |n| (n * LENGTH) as u64)
+}
+
+/// The number of instructions of the check.
+fn go_stack_check(words: &[u32]) -> Option<usize> {
+    /// The first instruction: `ldr x16, [x28, #16]`, which is `stackguard0` in `struct g`.
+    const LOAD: u32 = 0xf940_0b90;
+    /// `cmp sp, x16`, and `cmp x17, x16` in large frames.
+    const COMPARE: [u32; 2] = [0xeb30_63ff, 0xeb10_023f];
+    /// What computes the lowest address that a large frame needs, in `x17`, with a mask: `mov x17, sp`, `sub x17, sp, #N`,
+    /// `subs x17, sp, #N`, `mov x27, #N` in its four forms, `subs x17, sp, x27`, and `b.lo` if that is below zero.
+    const COMPUTE: [(u32, u32); 9] = [
+        (0x9100_03f1, u32::MAX),
+        (0xd100_03f1, 0xff80_03ff),
+        (0xf100_03f1, 0xff80_03ff),
+        (0xd280_001b, 0xff80_001f),
+        (0xf280_001b, 0xff80_001f),
+        (0x9280_001b, 0xff80_001f),
+        (0xb200_03fb, 0xff80_03ff),
+        (0xeb3b_63f1, u32::MAX),
+        (0x5400_0003, 0xff00_001f),
+    ];
+    let computes = |i: &u32| COMPUTE.iter().any(|(code, mask)| i & mask == *code);
+    let rest = words.strip_prefix(&[LOAD])?;
+    let computed = rest.iter().take_while(|i| computes(i)).count();
+    let is_check = matches!(rest.get(computed..)?, [compare, jump, ..] if COMPARE.contains(compare) && jump & 0xff00_001f == 0x5400_0009);
+    is_check.then_some(computed + 3)
 }
 
 fn word(code: &[u8]) -> Option<u32> {
@@ -251,6 +282,21 @@ mod tests {
             next = step(&i.to_le_bytes(), 0x1000, &mut machine, &mut None);
         }
         (machine, next)
+    }
+
+    #[test]
+    fn recognizes_stack_checks_of_go() {
+        // ldr x16, [x28, #16]; cmp sp, x16; b.ls; str x30, [sp, #-48]!
+        let small = [0xf940_0b90, 0xeb30_63ff, 0x5400_0209, 0xf81d_0ffe];
+        // ldr; sub x17, sp, #0xb60; cmp x17, x16; b.ls
+        let large = [0xf940_0b90, 0xd12d_83f1, 0xeb10_023f, 0x5400_07e9];
+        // ldr; mov x27, #0x8650; movk x27, #1, lsl #16; subs x17, sp, x27; b.lo; cmp x17, x16; b.ls
+        let huge = [0xf940_0b90, 0xd290_ca1b, 0xf2a0_003b, 0xeb3b_63f1, 0x5400_0943, 0xeb10_023f, 0x5400_0909];
+        // b.hi; add x0, x0, #1; ret; ldr and str
+        let others = [&[0xf940_0b90, 0xeb30_63ff, 0x5400_0208][..], &[0x9100_0400, 0xd65f_03c0], &[0xf940_0b90, 0xf81d_0ffe], &[]];
+        let check = |code: &[u32]| stack_check(&code.iter().flat_map(|i| i.to_le_bytes()).collect::<Vec<u8>>());
+        assert_eq!([&small[..], &large, &huge].map(check), [12, 16, 28]);
+        assert_eq!(others.map(check), [0; 4]);
     }
 
     #[test]

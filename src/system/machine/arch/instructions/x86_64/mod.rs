@@ -10,7 +10,7 @@ use super::{Base, Byte, Instructions, Machine, Successor, Value};
 
 /// The row of x86-64.
 pub const INSTRUCTIONS: Instructions =
-    Instructions { stack_pointer: SP, starts, is_padding: frames::is_padding, frames: frames::frames, jumps, returns, step };
+    Instructions { stack_pointer: SP, starts, is_padding: frames::is_padding, frames: frames::frames, jumps, returns, stack_check, step };
 
 /// The number of `rsp`.
 const SP: u8 = 4;
@@ -39,6 +39,48 @@ fn returns(code: &[u8]) -> Option<Vec<u64>> {
         }
     }
     Some(all)
+}
+
+fn stack_check(code: &[u8]) -> u64 {
+    go_stack_check(code).unwrap_or(0)
+}
+
+fn go_stack_check(code: &[u8]) -> Option<u64> {
+    /// Offset of `stackguard0` in `struct g`.
+    const GUARD: u64 = 16;
+    let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
+    let mut next = || decoder.can_decode().then(|| decoder.decode());
+    let mut i = next()?;
+    let mut g = Register::R14;
+    // Before Go 1.17, and in assembly functions, the goroutine is in thread-local storage.
+    if i.mnemonic() == Mnemonic::Mov && i.op_register(0).is_gpr64() && i.memory_segment() == Register::FS {
+        g = i.op_register(0);
+        i = next()?;
+    }
+    let mut limit = Register::RSP;
+    let is_copy = i.op_register(0).is_gpr64() && i.op_register(0) != g;
+    match i.mnemonic() {
+        // The lowest address that a large frame needs.
+        Mnemonic::Lea if is_copy && i.memory_base() == Register::RSP && i.memory_index() == Register::None => {
+            limit = i.op_register(0);
+            i = next()?;
+        }
+        Mnemonic::Mov if is_copy && i.op_register(1) == Register::RSP => {
+            limit = i.op_register(0);
+            let difference = next()?;
+            let underflow = next()?;
+            let fits = difference.mnemonic() == Mnemonic::Sub && difference.op_register(0) == limit && is_number(difference.op_kind(1));
+            if !fits || underflow.mnemonic() != Mnemonic::Jb {
+                return None;
+            }
+            i = next()?;
+        }
+        _ => {}
+    }
+    let compares = i.mnemonic() == Mnemonic::Cmp && i.op_register(0) == limit && i.op_kind(1) == OpKind::Memory;
+    let guard = i.memory_base() == g && i.memory_index() == Register::None && i.memory_displacement64() == GUARD;
+    let jump = next()?;
+    (compares && guard && jump.mnemonic() == Mnemonic::Jbe).then(|| jump.next_ip())
 }
 
 /// Does the code call a function?
@@ -282,4 +324,26 @@ fn copied(i: &Instruction) -> Option<usize> {
         _ => None,
     };
     size.filter(|n| (1..=32).contains(n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recognizes_stack_checks_of_go() {
+        // cmp rsp, [r14+16]; jbe; sub rsp, 32
+        let small = [0x49, 0x3b, 0x66, 0x10, 0x76, 0x3b, 0x48, 0x83, 0xec, 0x20];
+        // lea r12, [rsp-0xb60]; cmp r12, [r14+16]; jbe
+        let large = [0x4c, 0x8d, 0xa4, 0x24, 0xa0, 0xf4, 0xff, 0xff, 0x4d, 0x3b, 0x66, 0x10, 0x0f, 0x86, 0x1e, 1, 0, 0];
+        // mov r12, rsp; sub r12, 0x18648; jb; cmp r12, [r14+16]; jbe
+        let huge: Vec<u8> = [&[0x49, 0x89, 0xe4, 0x49, 0x81, 0xec, 0x48, 0x86, 1, 0, 0x0f, 0x82, 0x19, 1, 0, 0], &large[8..]].concat();
+        // mov rcx, fs:[-8]; cmp rsp, [rcx+16]; jbe
+        let old = [0x64, 0x48, 0x8b, 0x0c, 0x25, 0xf8, 0xff, 0xff, 0xff, 0x48, 0x3b, 0x61, 0x10, 0x76, 0x2b];
+        assert_eq!([&small[..], &large, &huge, &old].map(stack_check), [6, 18, 26, 15]);
+        // another member; another jump; inc rax, ret; a part of the check
+        let others =
+            [&[0x49, 0x3b, 0x66, 0x18, 0x76, 0x3b][..], &[0x49, 0x3b, 0x66, 0x10, 0x74, 0x3b], &[0x48, 0xff, 0xc0, 0xc3], &large[..14]];
+        assert_eq!(others.map(stack_check), [0; 4]);
+    }
 }
