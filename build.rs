@@ -44,7 +44,11 @@ SECTIONS {
 ";
 
 /// The C++ source files.
-const PASSES: &[&str] = &["src/emit/passes.cpp", "src/emit/codegen.cpp", "src/emit/constructors.cpp", "src/emit/debug_info.cpp"];
+const PASSES: &[&str] =
+    &["src/emit/passes.cpp", "src/emit/subroutines.cpp", "src/emit/codegen.cpp", "src/emit/constructors.cpp", "src/emit/debug_info.cpp"];
+
+/// The header that they share.
+const HEADER: &str = "src/emit/subroutines.h";
 
 /// The C++ source file that only static binaries need.
 const IDLE_PASSES: &str = "src/emit/idle_passes.cpp";
@@ -91,6 +95,7 @@ fn passes(linked: bool, out: &Path) {
         println!("cargo::rerun-if-changed={source}");
         build.file(source);
     }
+    println!("cargo::rerun-if-changed={HEADER}");
     if linked {
         build.file(unused_functions(out));
     }

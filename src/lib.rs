@@ -120,7 +120,8 @@
 //!   interpreters, then without tables ([`codegen::Unwinding`]), and rbt warns about it.
 //! - Compiled scripts are kept between runs (`frontend/compiled.rs`). Code generation gets facts about the kernel from
 //!   a `TargetInfo` only, so a recorder in front of it (`system/portability/questions.rs`) knows them all: a kept script is used if
-//!   the same queries have the same answers.
+//!   the same queries have the same answers. So is the code of rbt's own functions, such as the walk along a stack, for
+//!   scripts that are new (`emit/known_code.rs`). They are most of the code of a script that takes user stacks.
 //! - A bundle (`bundle.rs`) has the same recorder in front of checking and compiling, so it knows every fact on which
 //!   its code depends; `rbt-run` (`runner.rs`) queries the facts again, by name, before it loads anything
 //!   (`system/portability/requirements.rs`). The effect of a fact on the code is found by compiling again with other answers

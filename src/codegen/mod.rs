@@ -35,7 +35,9 @@ pub mod walked;
 
 use crate::builtins;
 use crate::diag::{Lines, Source, Span};
-use crate::emit::{Builder, CodegenCx, CodegenOptions, Dumps, EmitError, Helper, Problem, Scope, StackLimits, TargetFeatures, new_context};
+use crate::emit::{
+    Builder, CodegenCx, CodegenOptions, Dumps, EmitError, Helper, KnownCode, Problem, Scope, StackLimits, TargetFeatures, new_context,
+};
 use crate::probes::{Env, ProbeSite};
 use crate::sema::hir;
 use crate::settings::Mechanism;
@@ -162,11 +164,22 @@ const STACK_LIMITS: [StackLimits; 4] = [
 
 /// Compiles a script. It fails only if LLVM finds an error that the checker should have found.
 pub fn compile(script: &hir::Script, env: &Env, sources: &[Source], dumps: Dumps) -> Result<Compiled, EmitError> {
+    compile_with(script, env, sources, dumps, None)
+}
+
+/// The same, with the code of rbt's own functions from earlier compilations. The result does not depend on it.
+pub fn compile_with(
+    script: &hir::Script,
+    env: &Env,
+    sources: &[Source],
+    dumps: Dumps,
+    known: Option<&mut KnownCode>,
+) -> Result<Compiled, EmitError> {
     let many = limits::far_too_many_maps(script);
     if !many.is_empty() {
         return Err(many.into());
     }
-    let compiled = compile_within_limits(script, env, sources, dumps)?;
+    let compiled = compile_within_limits(script, env, sources, dumps, known)?;
     if exceeded(&Ok(&compiled)).is_some() {
         return Err(limits::too_much(&compiled, script, env.sys).into());
     }
@@ -174,17 +187,23 @@ pub fn compile(script: &hir::Script, env: &Env, sources: &[Source], dumps: Dumps
 }
 
 /// Compiles with the best unwinding of user stacks that the kernel's limits allow.
-fn compile_within_limits(script: &hir::Script, env: &Env, sources: &[Source], dumps: Dumps) -> Result<Compiled, EmitError> {
+fn compile_within_limits(
+    script: &hir::Script,
+    env: &Env,
+    sources: &[Source],
+    dumps: Dumps,
+    mut known: Option<&mut KnownCode>,
+) -> Result<Compiled, EmitError> {
     // these offsets are looked up only if a limit is exceeded
     let by_tables = || unwind::target(script, env.sys, env.settings, Unwinding::Tables).is_some();
     let mut refused = None;
     let mut walks = Walks { unwinding: Unwinding::Whole, by_loop_helper: true };
     for how in [Unwinding::Whole, Unwinding::Tables, Unwinding::FramePointers] {
         walks.unwinding = how;
-        let mut compiled = compile_with_stack_limits(walks, script, env, sources, dumps);
+        let mut compiled = compile_with_stack_limits(walks, script, env, sources, dumps, known.as_deref_mut());
         if walks.by_loop_helper && exceeded(&compiled.as_ref()) == Some(Limit::Frames) {
             walks.by_loop_helper = false;
-            compiled = compile_with_stack_limits(walks, script, env, sources, dumps);
+            compiled = compile_with_stack_limits(walks, script, env, sources, dumps, known.as_deref_mut());
         }
         let Some(limit) = exceeded(&compiled.as_ref()).filter(|_| by_tables()) else {
             return match refused {
@@ -227,11 +246,12 @@ fn compile_with_stack_limits(
     env: &Env,
     sources: &[Source],
     dumps: Dumps,
+    mut known: Option<&mut KnownCode>,
 ) -> Result<Compiled, EmitError> {
     let mut best: Option<(u32, Compiled)> = None;
     let mut refused = None;
     for (turn, limits) in (1..).zip(STACK_LIMITS) {
-        match compile_within((limits, walks), script, env, sources, dumps) {
+        match compile_within((limits, walks), script, env, sources, dumps, known.as_deref_mut()) {
             Ok(mut compiled) => {
                 compiled.compilations = turn;
                 let programs = limits::analyze(&compiled.artifact, env.sys);
@@ -267,6 +287,7 @@ fn compile_within(
     env: &Env,
     sources: &[Source],
     dumps: Dumps,
+    known: Option<&mut KnownCode>,
 ) -> Result<Compiled, EmitError> {
     let context = new_context();
     let cx = CodegenCx::new(&context, sources, target_features(script, env, walks), codegen_options(room, script, env));
@@ -291,7 +312,7 @@ fn compile_within(
         adds: adding.contains(&id),
     });
     let maps = maps.collect();
-    let built = cx.build(dumps)?;
+    let built = cx.build(dumps, known)?;
     let problem = |p: Problem| {
         let (pos, line) = place_with_uses(sources, &lines, script, p.span);
         artifact::Problem { helper: p.helper.map(Into::into), text: p.text, pos, line }

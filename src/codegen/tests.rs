@@ -3,9 +3,9 @@
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 use std::path::Path;
 
-use super::{STACK_LIMITS, Unwinding, Walks, compile_within, lower};
+use super::{STACK_LIMITS, Unwinding, Walks, compile_with, compile_within, lower};
 use crate::diag::Source;
-use crate::emit::Dumps;
+use crate::emit::{Dumps, KnownCode};
 use crate::frontend::{Checked, check_text};
 use crate::probes::Env;
 use crate::settings::{Mechanism, Settings};
@@ -28,9 +28,7 @@ const LOOPS: &[&str] = &[
 /// Before Linux 6.8, an edge that closes a loop must be a jump: `push_insn` in kernel/bpf/verifier.c.
 #[test]
 fn older_kernels_accept_loops() {
-    let kernel = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels/6.1.rbts");
-    let sys = Snapshot::open(&kernel).map(|kernel| kernel.with_files(Live::new()));
-    let sys = sys.unwrap_or_else(|m| panic!("{}", m.what));
+    let sys = older_kernel();
     let (mut jumps, mut refused) = (0, Vec::new());
     for refused_loops in [false, true] {
         let mut settings = Settings { allow_unsafe: true, ..Settings::default() };
@@ -45,7 +43,7 @@ fn older_kernels_accept_loops() {
             let script = lower(script, &env);
             let walks = Walks { unwinding: Unwinding::Whole, by_loop_helper: !refused_loops };
             for limits in STACK_LIMITS {
-                let compiled = compile_within((limits, walks), &script, &env, std::slice::from_ref(&source), Dumps::default());
+                let compiled = compile_within((limits, walks), &script, &env, std::slice::from_ref(&source), Dumps::default(), None);
                 let compiled = compiled.unwrap_or_else(|e| panic!("{text}: {e:?}"));
                 let mut edges = Edges::default();
                 edges.find(&compiled.artifact.elf).unwrap_or_else(|e| panic!("{text}: {e}"));
@@ -56,6 +54,50 @@ fn older_kernels_accept_loops() {
     }
     assert!(refused.is_empty(), "{}", refused.join("\n"));
     assert!(jumps > LOOPS.len());
+}
+
+/// rbt's own functions that a script shares with earlier ones.
+#[test]
+fn known_code_does_not_change_the_result() {
+    let sys = older_kernel();
+    let mut known = KnownCode::default();
+    for text in LOOPS {
+        let alone = object(text, &sys, None);
+        // the first time, some of its functions are new
+        for _ in 0..2 {
+            assert!(object(text, &sys, Some(&mut known)) == alone, "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_different_script_reuses_the_code_of_a_walk() {
+    let sys = older_kernel();
+    let mut known = KnownCode::default();
+    object("profile:hz:99 { @[ustack] = count(); }", &sys, Some(&mut known));
+    assert!(known.has_grown());
+    let bytes = postcard::to_allocvec(&known).unwrap();
+    let mut known: KnownCode = postcard::from_bytes(&bytes).unwrap();
+    object("profile:hz:49 { @stacks[comm, ustack] = sum(1); }", &sys, Some(&mut known));
+    object("software:cpu-clock:1000 { @[ustack] = count(); @n = count(); }", &sys, Some(&mut known));
+    assert!(!known.has_grown());
+}
+
+fn older_kernel() -> Snapshot {
+    let kernel = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels/6.1.rbts");
+    let sys = Snapshot::open(&kernel).map(|kernel| kernel.with_files(Live::new()));
+    sys.unwrap_or_else(|m| panic!("{}", m.what))
+}
+
+fn object(text: &str, sys: &Snapshot, known: Option<&mut KnownCode>) -> Vec<u8> {
+    let settings = Settings { allow_unsafe: true, ..Settings::default() };
+    let source = Source { name: "reuse".into(), text: text.into() };
+    let checked = check_text("reuse", text, &Env::new(sys, &settings));
+    let Checked { script, settings, invocation, .. } = checked.unwrap_or_else(|e| panic!("{text}: {e:?}"));
+    let env = Env { sys, settings: &settings, invocation: &invocation };
+    let script = lower(script, &env);
+    let compiled = compile_with(&script, &env, std::slice::from_ref(&source), Dumps::default(), known);
+    compiled.unwrap_or_else(|e| panic!("{text}: {e:?}")).artifact.elf
 }
 
 /// The edges of functions that lead back to an instruction on the way to them.

@@ -4,6 +4,7 @@
 // the first, the verifier reports "back-edge from insn 41 to 42" (`push_insn` with `loop_ok`, kernel/bpf/verifier.c). LLVM lays
 // out loops that way to save a jump, even if the blocks were in another order before.
 
+#include "subroutines.h"
 #include "llvm-c/Core.h"
 #include "llvm-c/TargetMachine.h"
 #include "llvm/ADT/STLExtras.h"
@@ -89,7 +90,9 @@ char BackEdges::ID = 0;
 } // namespace
 
 // Generates an object or assembly, as LLVMTargetMachineEmitToMemoryBuffer does. Returns null if the target has no such output.
-extern "C" LLVMMemoryBufferRef rbt_generate(LLVMModuleRef module, LLVMTargetMachineRef target, LLVMCodeGenFileType kind) {
+// `known`: as for the passes.
+extern "C" LLVMMemoryBufferRef rbt_generate(LLVMModuleRef module, LLVMTargetMachineRef target, LLVMCodeGenFileType kind,
+                                            const KnownCode *known) {
   auto *machine = reinterpret_cast<LLVMTargetMachine *>(target);
   auto type = kind == LLVMAssemblyFile ? CodeGenFileType::AssemblyFile : CodeGenFileType::ObjectFile;
   SmallString<0> code;
@@ -105,6 +108,8 @@ extern "C" LLVMMemoryBufferRef rbt_generate(LLVMModuleRef module, LLVMTargetMach
   config->addMachinePasses();
   config->setInitialized();
   passes.add(new BackEdges());
+  if (known)
+    passes.add(known_code(known));
   if (machine->addAsmPrinter(passes, out, nullptr, type, info->getMMI().getContext()))
     return nullptr;
   passes.add(createFreeMachineFunctionPass());

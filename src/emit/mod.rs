@@ -7,7 +7,8 @@
 //! another (a callback, a chunk) has its own builder. Methods of a builder name concepts of BPF and memory, never a
 //! builtin. Scalars are 64-bit registers, extended by the sign of their type; everything else is memory.
 //!
-//! - `module.rs`: the module; `object.rs`: its initialization, and the ELF object; `debug_info.rs`: lines and BTF
+//! - `module.rs`: the module; `object.rs`: its initialization, and the ELF object; `known_code.rs`: code that
+//!   scripts share; `debug_info.rs`: lines and BTF
 //! - `builder.rs`: programs, and the state of functions; `temporaries.rs`: their temporaries
 //! - `arith.rs`: arithmetic; `bits.rs`: bits and bounds; `flow.rs`: branches, loops, values computed once
 //! - `mem.rs`: allocation outside of the 512-byte stack, loads, stores; `text.rs`: strings; `order.rs`: comparing and searching
@@ -37,6 +38,7 @@ mod follow;
 mod gate;
 pub mod helper;
 pub mod kfunc;
+mod known_code;
 mod loop_limit;
 mod map;
 mod mem;
@@ -65,6 +67,7 @@ pub use follow::TaskOffsets;
 pub use helper::{Helper, helper_name};
 pub use inkwell::values::{BasicMetadataValueEnum as BasicMetadataValue, BasicValueEnum as BasicValue, IntValue, PointerValue};
 pub use kfunc::KernelType;
+pub use known_code::KnownCode;
 pub use loop_limit::{LoopLimit, SignalOffsets};
 pub use map::{IS_SET, MapDef, MapKind, NO_PREALLOC, Slots};
 pub use mem::align_at;

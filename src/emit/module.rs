@@ -229,7 +229,8 @@ impl<'c> CodegenCx<'c> {
         self.attribute(function, "noinline");
     }
 
-    /// Selects the passes that suffice for code of rbt itself: see `passes.cpp`.
+    /// Marks a function of rbt itself, which may be the same in other scripts: few passes suffice for it (`passes.cpp`), and its
+    /// code is reused (`subroutines.cpp`). It has no place in the script.
     pub(super) fn mark_as_subroutine(&self, function: FunctionValue<'c>) {
         function.add_attribute(AttributeLoc::Function, self.llcx.create_string_attribute("rbt-subroutine", ""));
     }

@@ -15,6 +15,7 @@ use llvm_sys::prelude::{LLVMDiagnosticInfoRef, LLVMMemoryBufferRef, LLVMModuleRe
 use llvm_sys::target_machine::{LLVMCodeGenFileType, LLVMTargetMachineRef};
 
 use super::debug_info::DebugInfo;
+use super::known_code::{Callbacks, KnownCode};
 use super::shared::{SCRATCH, SCRATCH_SLOTS};
 use super::{CodegenCx, CodegenOptions, Problem, TargetFeatures};
 use crate::bug;
@@ -96,10 +97,16 @@ extern "C" fn collect(info: LLVMDiagnosticInfoRef, errors: *mut c_void) {
 
 unsafe extern "C" {
     /// Runs the passes of `default<O2>`; if `lean`, only those that do not extend live ranges: no hoisting, no reuse of
-    /// values computed elsewhere. In `passes.cpp`.
-    fn rbt_optimize(module: LLVMModuleRef, machine: LLVMTargetMachineRef, lean: bool);
-    /// Generates an object or assembly; null if there is none. Loops' back edges are jumps. In `codegen.cpp`.
-    fn rbt_generate(module: LLVMModuleRef, machine: LLVMTargetMachineRef, kind: LLVMCodeGenFileType) -> LLVMMemoryBufferRef;
+    /// values computed elsewhere. `known` may be null. In `passes.cpp`.
+    fn rbt_optimize(module: LLVMModuleRef, machine: LLVMTargetMachineRef, lean: bool, known: *const Callbacks);
+    /// Generates an object or assembly; null if there is none. Loops' back edges are jumps. `known`: as for the passes. In
+    /// `codegen.cpp`.
+    fn rbt_generate(
+        module: LLVMModuleRef,
+        machine: LLVMTargetMachineRef,
+        kind: LLVMCodeGenFileType,
+        known: *const Callbacks,
+    ) -> LLVMMemoryBufferRef;
     /// Runs the constructors of LLVM's global objects, unless they ran before `main`. In `constructors.cpp`.
     fn rbt_construct_llvm();
 }
@@ -169,8 +176,9 @@ impl<'c> CodegenCx<'c> {
         }
     }
 
-    /// Finishes the module: optimizes it and creates the object.
-    pub fn build(mut self, dumps: Dumps) -> Result<BuiltObject, EmitError> {
+    /// Finishes the module: optimizes it and creates the object. What is in `known` is not compiled again, and does not occur in
+    /// dumps.
+    pub fn build(mut self, dumps: Dumps, mut known: Option<&mut KnownCode>) -> Result<BuiltObject, EmitError> {
         let lacking = self.missing_helper_errors.take();
         if !lacking.is_empty() {
             return Err(lacking.into());
@@ -190,12 +198,18 @@ impl<'c> CodegenCx<'c> {
         if let Err(e) = self.module.verify() {
             return Err(vec![e.to_string()].into());
         }
-        // SAFETY: the module is well-formed, and both live as long as this value
-        unsafe { rbt_optimize(self.module.as_mut_ptr(), self.machine.as_mut_ptr(), self.options.stack_limits.avoid_value_reuse) };
+        let callbacks = known.as_deref_mut().map(|known| {
+            known.start();
+            known.callbacks()
+        });
+        let reused: *const Callbacks = callbacks.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        let lean = self.options.stack_limits.avoid_value_reuse;
+        // SAFETY: the module is well-formed, all live as long as this value, and nothing else uses the known code
+        unsafe { rbt_optimize(self.module.as_mut_ptr(), self.machine.as_mut_ptr(), lean, reused) };
         let optimized = dumps.optimized.then(|| text(&self.module));
         let generate = |kind| {
-            // SAFETY: both live as long as this value, and the function returns a buffer of its own
-            let buffer = unsafe { rbt_generate(self.module.as_mut_ptr(), self.machine.as_mut_ptr(), kind) };
+            // SAFETY: as above, and the function returns a buffer of its own
+            let buffer = unsafe { rbt_generate(self.module.as_mut_ptr(), self.machine.as_mut_ptr(), kind, reused) };
             // SAFETY: not null, and nothing else has it
             (!buffer.is_null()).then(|| unsafe { MemoryBuffer::new(buffer) })
         };
@@ -206,6 +220,9 @@ impl<'c> CodegenCx<'c> {
         let object = generate(LLVMCodeGenFileType::LLVMObjectFile);
         if !self.errors.is_empty() {
             return Err(std::mem::take(&mut *self.errors).into());
+        }
+        if let Some(known) = known {
+            known.finish();
         }
         match object {
             Some(buffer) => Ok(BuiltObject {

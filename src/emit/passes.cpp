@@ -4,12 +4,10 @@
 // LLVM, and a static binary would contain all of them: 3 MB of sanitizers, printers and passes for other machines. This file
 // refers only to the passes that it names, and to those that they use.
 
+#include "subroutines.h"
 #include "llvm-c/Core.h"
 #include "llvm-c/TargetMachine.h"
-#include "llvm/Analysis/LazyCallGraph.h"
-#include "llvm/Analysis/LoopInfo.h"
 #include "llvm/IR/Module.h"
-#include "llvm/IR/PassInstrumentation.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Target/TargetMachine.h"
 #include "llvm/Transforms/IPO/GlobalDCE.h"
@@ -35,7 +33,7 @@ static ModulePassManager lean() {
   return module;
 }
 
-// The passes for functions with the attribute "rbt-subroutine", in place of those of `default<O2>`. The code of these functions
+// The passes for subroutines, in place of those of `default<O2>`. The code of these functions
 // is rbt's own, so most of those passes have nothing to do, but take four times as long: for a script that prints stacks, most
 // of the time of its compilation.
 static FunctionPassManager subroutine() {
@@ -49,25 +47,10 @@ static FunctionPassManager subroutine() {
   return function;
 }
 
-static bool isSubroutine(const Function &function) { return function.hasFnAttribute("rbt-subroutine"); }
-
-// Is the pass about to run on a function of this kind?
-static bool concernsSubroutine(const Any &ir) {
-  if (const auto *function = any_cast<const Function *>(&ir))
-    return isSubroutine(**function);
-  if (const auto *loop = any_cast<const Loop *>(&ir))
-    return isSubroutine(*(*loop)->getHeader()->getParent());
-  if (const auto *component = any_cast<const LazyCallGraph::SCC *>(&ir))
-    return all_of(**component, [](LazyCallGraph::Node &node) { return isSubroutine(node.getFunction()); });
-  return false;
-}
-
-// Runs the passes of `default<O2>`, or only those that do not extend live ranges.
-extern "C" void rbt_optimize(LLVMModuleRef module, LLVMTargetMachineRef machine, bool is_lean) {
-  PassInstrumentationCallbacks instrumentation;
-  bool skips = false;
-  instrumentation.registerShouldRunOptionalPassCallback([&](StringRef, Any ir) { return !skips || !concernsSubroutine(ir); });
-  PassBuilder builder(reinterpret_cast<TargetMachine *>(machine), PipelineTuningOptions(), std::nullopt, &instrumentation);
+// Runs the passes of `default<O2>`, or only those that do not extend live ranges. `known` may be null.
+extern "C" void rbt_optimize(LLVMModuleRef module, LLVMTargetMachineRef target, bool is_lean, const KnownCode *known) {
+  auto *machine = reinterpret_cast<TargetMachine *>(target);
+  PassBuilder builder(machine);
   LoopAnalysisManager loops;
   FunctionAnalysisManager functions;
   CGSCCAnalysisManager components;
@@ -81,10 +64,7 @@ extern "C" void rbt_optimize(LLVMModuleRef module, LLVMTargetMachineRef machine,
     lean().run(*unwrap(module), modules);
     return;
   }
-  FunctionPassManager passes = subroutine();
-  for (Function &function : *unwrap(module))
-    if (isSubroutine(function) && !function.isDeclaration())
-      functions.invalidate(function, passes.run(function, functions));
-  skips = true;
+  Subroutines subroutines(*unwrap(module), *machine, known, subroutine(), functions);
   builder.buildPerModuleDefaultPipeline(OptimizationLevel::O2).run(*unwrap(module), modules);
+  subroutines.put_back();
 }

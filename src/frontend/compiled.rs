@@ -3,7 +3,7 @@
 //! A compiled script depends on the checked script with its settings, on rbt itself, and on the answers that code
 //! generation gets from the target. The first two identify a file in the cache. The file contains the queries, with digests of
 //! the answers. Code generation makes the same queries as long as it gets the same answers, so equal answers mean the same
-//! code.
+//! code. If a script is not in the cache, the code of rbt's own functions is: see `emit/known_code.rs`.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use super::Frontend;
 use crate::codegen::artifact::Artifact;
 use crate::codegen::{self, Compiled, Limit, Unwinding};
 use crate::diag::Source;
-use crate::emit::{Dumps, EmitError};
+use crate::emit::{Dumps, EmitError, KnownCode};
 use crate::probes::Env;
 use crate::sema::hir;
 use crate::system::TargetInfo;
@@ -19,6 +19,8 @@ use crate::system::cache::{CacheFile, Kind, rbt_itself};
 use crate::system::portability::questions::{Record, Recorder, digest};
 
 const KIND: Kind = Kind { form: "rbt-compiled-2", prefix: "compiled-", max_bytes: 8 << 20, max_files: 512 };
+/// Code of rbt's own functions: one file for each build of rbt.
+const FUNCTIONS: Kind = Kind { form: "rbt-functions-1", prefix: "functions-", max_bytes: 8 << 20, max_files: 4 };
 
 /// The contents of a file.
 #[derive(Serialize, Deserialize)]
@@ -49,7 +51,7 @@ pub(crate) fn compile(
         return Ok((compiled, true));
     }
     let recorder = Recorder::new(env.sys);
-    let compiled = codegen::compile(script, &Env { sys: &recorder, ..*env }, sources, dumps)?;
+    let compiled = compile_with_known_code(script, &Env { sys: &recorder, ..*env }, sources)?;
     if let Some(record) = recorder.recorded() {
         let Compiled { compilations, stack, frames, reduced, .. } = compiled;
         let kept = CacheEntry { record, compilations, stack, frames, reduced, artifact: &compiled.artifact };
@@ -58,6 +60,20 @@ pub(crate) fn compile(
         }
     }
     Ok((compiled, false))
+}
+
+/// Compiles a script with the cached code of rbt's own functions, and adds new code of such functions to the cache.
+fn compile_with_known_code(script: &hir::Script, env: &Env, sources: &[Source]) -> Result<Compiled, EmitError> {
+    let file = rbt_itself().and_then(|rbt| CacheFile::new(FUNCTIONS, format!("{:032x}", digest(&rbt))));
+    let Some(file) = file else { return codegen::compile(script, env, sources, Dumps::default()) };
+    let mut known: KnownCode = file.load().and_then(|(bytes, start)| postcard::from_bytes(bytes.get(start..)?).ok()).unwrap_or_default();
+    let compiled = codegen::compile_with(script, env, sources, Dumps::default(), Some(&mut known))?;
+    if known.has_grown()
+        && let Ok(bytes) = postcard::to_allocvec(&known)
+    {
+        file.save(&bytes);
+    }
+    Ok(compiled)
 }
 
 /// Warns about user stacks that follow frame pointers. Stacks without their Python frames are counted instead.

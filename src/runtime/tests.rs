@@ -130,7 +130,7 @@ macro_rules! object {
         let source = Source { name: "t.bt".into(), text: "one\ntwo\nthree\n".into() };
         let $cx = CodegenCx::new(&context, std::slice::from_ref(&source), TargetFeatures::default(), CodegenOptions::default());
         $body
-        $cx.build(Dumps::default()).unwrap_or_else(|e| panic!("{:?}", e.messages)).elf
+        $cx.build(Dumps::default(), None).unwrap_or_else(|e| panic!("{:?}", e.messages)).elf
     }};
 }
 

@@ -124,6 +124,7 @@ impl CodegenCx<'_> {
         let limit = self.maps.borrow().keys().find_map(|name| name.strip_prefix(UNWIND_STATES)?.parse().ok());
         let (Some(limit), Some(target)) = (limit, self.target.unwind) else { return };
         let mut e = self.begin_program(IDENTIFY, SectionDef::of(ProgramType::RawTracepoint), &[], ProgramCx::default());
+        e.mark_as_subroutine(e.fun.function);
         let addr = e.load_ctx(0, U64);
         let slot = e.slot_number();
         let state = e.walk_memory(limit, slot);
