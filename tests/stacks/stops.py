@@ -225,6 +225,7 @@ def session(rbt, pid, stops, folder, pause):
         except subprocess.TimeoutExpired:
             gdb.kill()
             gdb.wait()
+        code = executable(pid)
         tracer.send_signal(signal.SIGINT)
         errors = tracer.communicate(timeout=60)[1]
     def gdb_stacks():
@@ -237,7 +238,22 @@ def session(rbt, pid, stops, folder, pause):
             thread, *frames = record.split("\n")
             frames = [f.strip() for f in frames if f.strip() and not f.startswith("@")]
             yield thread, [f if f.startswith("[") else f.removeprefix("0x").lstrip("0") for f in frames]
-    return list(gdb_stacks()), list(rbt_stacks()), errors
+    return list(gdb_stacks()), list(rbt_stacks()), code, errors
+
+
+def executable(pid):
+    """Returns the ranges of a process's executable memory."""
+    maps = (line.split() for line in open(f"/proc/{pid}/maps"))
+    return [range(*(int(end, 16) for end in words[0].split("-"))) for words in maps if "x" in words[1]]
+
+
+def without_data(frames, code):
+    """Removes the last addresses that are not of code. Where a function in assembly has changed the stack, gdb takes a word of data
+    for the return address, and rbt says `[not in code]` instead."""
+    frames = list(frames)
+    while frames and not any(int(frames[-1], 16) in part for part in code):
+        frames.pop()
+    return frames
 
 
 def measure(rbt, name, stops, shown, pause):
@@ -257,12 +273,14 @@ def measure(rbt, name, stops, shown, pause):
             if pid is None:
                 break
             time.sleep(0.3)
-            by_gdb, by_rbt, errors = session(rbt, pid, stops - equal - differing, folder, pause)
+            by_gdb, by_rbt, code, errors = session(rbt, pid, stops - equal - differing, folder, pause)
             if not by_gdb or not by_rbt:
                 print(f"{name}: {len(by_gdb)} stops by gdb, {len(by_rbt)} by rbt\n{errors}")
                 break
             # Ignore the last stop. gdb detaches there, and another thread may receive the next signal.
             for (thread, theirs), (thread_too, ours) in list(zip(by_gdb, by_rbt))[:-1]:
+                if ours and ours[-1] == "[not in code]":
+                    theirs = without_data(theirs, code)
                 is_cut = bool(ours) and ours[-1].startswith("[") and len(ours) > 1
                 if thread == thread_too and theirs == (ours[:-1] if is_cut else ours):
                     equal, frames, cut = equal + 1, frames + len(theirs), cut + is_cut
