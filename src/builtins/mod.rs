@@ -647,11 +647,12 @@ const DECODERS: &[&[Decoder]] = &[
 
 /// The `i`-th 64-bit word of a slot or an undecoded value; missing bytes count as zero.
 fn word(bytes: &[u8], i: usize) -> u64 {
-    let mut raw = [0u8; 8];
-    for (to, from) in raw.iter_mut().zip(bytes.iter().skip(i * 8)) {
-        *to = *from;
-    }
-    u64::from_le_bytes(raw)
+    let rest = bytes.get(i * 8..).unwrap_or_default();
+    u64::from_le_bytes(rest.first_chunk().copied().unwrap_or_else(|| {
+        let mut raw = [0u8; 8];
+        raw.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+        raw
+    }))
 }
 
 /// All rows, in reading order.

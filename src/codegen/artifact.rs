@@ -232,6 +232,9 @@ pub struct Map {
     /// The script only adds to its values, which are integers.
     #[serde(default)]
     pub adds: bool,
+    /// `end` reads elements of it.
+    #[serde(default)]
+    pub read_at_end: bool,
 }
 
 /// A kind of record: `u32` index into [`Manifest::events`], `u32` zero, perhaps an [`Origin`], then the fields.

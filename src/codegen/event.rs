@@ -25,10 +25,14 @@ impl<'a, 'c> Gen<'a, 'c> {
             return;
         }
         let mut layout = Layout { size: self.e.head_size(), args: Vec::new(), fields: Vec::new() };
+        let mut site = call.call_site(None);
         match event.capture {
             Some(capture) => {
                 let ops = self.args(call);
-                for op in capture(&mut self.e, &call.call_site(None), &ops) {
+                for (literal, arg) in site.literals.iter_mut().zip(&call.args) {
+                    literal.take_if(|_| matches!(arg, CallArg::Value(Expr { kind: ExprKind::Int(n), ty, .. }) if !is_signed_word(*n, ty)));
+                }
+                for op in capture(&mut self.e, &site, &ops) {
                     layout.send(op.ty.clone(), op);
                 }
             }
@@ -37,10 +41,8 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let several = call.args.iter().filter(strings).count() > MAX_LENGTHS_IN_REGISTERS;
                 for a in &call.args {
                     match a {
-                        // a number that does not fit a signed word is sent like any value, so that its type determines
-                        // its sign
-                        CallArg::Value(Expr { kind: ExprKind::Int(n), ty: Type::Int(int), .. }) if int.signed || *n as i64 >= 0 => {
-                            layout.args.push(EventArg::Int(*n as i64))
+                        CallArg::Value(Expr { kind: ExprKind::Int(n), ty, .. }) if is_signed_word(*n, ty) => {
+                            layout.args.push(EventArg::Int(*n as i64));
                         }
                         CallArg::Value(Expr { kind: ExprKind::Str(s), .. }) => layout.args.push(EventArg::Text(s.to_vec())),
                         CallArg::Value(e) => {
@@ -81,7 +83,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             self.e.end_run(status);
         }
         let (pos, line) = place_with_uses(self.cx.sources, &self.cx.lines, self.cx.script, call.span);
-        let literals = (0..call.args.len()).map(|i| call.literal(i)).collect();
+        let literals = site.literals;
         let builtin = call.row.name.into();
         let labels = if event.capture.is_some() { self.labels(call) } else { Vec::new() };
         let sites = if self.e.options.origins { self.e.site_names().to_vec() } else { Vec::new() };
@@ -121,6 +123,11 @@ fn label(written: &str) -> String {
     let last = inner.rsplit(['.', '>']).next().unwrap_or_default().trim_start_matches(['$', '@']);
     let is_path = inner.chars().all(|c| c.is_alphanumeric() || "_.->$@".contains(c));
     if is_path && !last.is_empty() { last.to_string() } else { written.split_whitespace().collect::<Vec<_>>().join(" ") }
+}
+
+/// A number that is not is sent like any value, so that its type determines what it is.
+fn is_signed_word(n: u64, ty: &Type) -> bool {
+    matches!(ty, Type::Int(int) if int.signed || n as i64 >= 0)
 }
 
 fn travels_in_part(ty: &Type) -> bool {

@@ -25,6 +25,7 @@ mod latency_pairs;
 mod limits;
 mod lower;
 mod probe;
+mod reading;
 mod session;
 mod stmt;
 mod storage;
@@ -302,7 +303,7 @@ fn compile_within(
     script_cx.cx.identify_files();
     let ScriptCx { cx, lines, sampling, .. } = script_cx;
     let stacks = cx.stack_limits();
-    let adding = adding::maps(script);
+    let (adding, read_at_end) = (adding::maps(script), reading::at_end(script));
     let maps = script.maps.iter().enumerate().map(|(id, m)| artifact::Map {
         name: m.name.clone(),
         key: m.key.clone(),
@@ -310,6 +311,7 @@ fn compile_within(
         double: cx.double(id),
         slots: cx.slots(id),
         adds: adding.contains(&id),
+        read_at_end: read_at_end.contains(&id),
     });
     let maps = maps.collect();
     let built = cx.build(dumps, known)?;

@@ -3,16 +3,16 @@
 //! Each run has a thread, which takes its script through all stages. The main thread waits for signals, and starts one
 //! script at a time: it waits until the script is attached. A script that replaces another one ends it when its own
 //! probes are attached but do not count yet. So each event counts once, and the old script continues if the new one
-//! cannot be attached. Other scripts start while that one ends.
+//! cannot be attached. Nothing else waits for the end of that one, nor for scripts whose files are gone.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -69,10 +69,18 @@ fn serve(args: &Serve) -> Result<u8, Failure> {
     let (token, identity) = (args.token.as_deref(), args.identity.as_ref());
     let listen = Listen { address: args.address, token, identity, names: &FLAG_NAMES, quiet: args.run.quiet };
     let access = serve::start(&listen, registry.clone())?;
-    let mut folder = Folder { options: args, registry, running: BTreeMap::new(), reported: BTreeMap::new() };
+    let mut folder = Folder {
+        options: args,
+        registry,
+        running: BTreeMap::new(),
+        replacing: Vec::new(),
+        ending: Vec::new(),
+        load_again: false,
+        reported: BTreeMap::new(),
+    };
     folder.load(&signals);
     while !signals.ended() {
-        signals.wait(Duration::from_secs(3600));
+        signals.wait(if folder.is_settled() { Duration::from_secs(3600) } else { NAP });
         folder.signal(signals.user());
         if signals.reloads() && !signals.ended() {
             if let Err(failure) = access.reload(&listen) {
@@ -80,6 +88,7 @@ fn serve(args: &Serve) -> Result<u8, Failure> {
             }
             folder.load(&signals);
         }
+        folder.settle(&signals);
     }
     folder.end();
     Ok(0)
@@ -117,6 +126,12 @@ struct Folder<'a> {
     options: &'a Serve,
     registry: Arc<ScriptRegistry>,
     running: BTreeMap<String, Arc<Running>>,
+    /// Scripts that are attached, and wait for the end of the runs that they replace.
+    replacing: Vec<Starting>,
+    /// Runs whose files are gone, and until when their ends are awaited.
+    ending: Vec<(String, Arc<Running>, Instant)>,
+    /// A signal to reload arrived while a script replaced another one.
+    load_again: bool,
     /// The last report about each script that could not be started.
     reported: BTreeMap<String, String>,
 }
@@ -158,14 +173,15 @@ impl Running {
     /// Ends the run, and returns its counts if it ends in time.
     fn end(&self) -> Option<Box<State>> {
         self.remote.end();
-        self.last(Instant::now() + TIMEOUT)
+        let until = Instant::now() + TIMEOUT;
+        while !self.counts_nothing(LOOK) && Instant::now() < until {}
+        self.scrapes.last()
     }
 
-    /// Waits for the final counts of a run whose end was requested.
-    fn last(&self, until: Instant) -> Option<Box<State>> {
-        // after its last state it counts nothing; what follows, such as the last export, may take longer
-        while self.scrapes.last().is_none() && !self.ended.wait(LOOK) && Instant::now() < until {}
-        self.scrapes.last()
+    /// Waits this long at most, and returns true if the run counts nothing any longer. What follows its last state, such as the last
+    /// export, may take longer.
+    fn counts_nothing(&self, longest: Duration) -> bool {
+        self.scrapes.last().is_some() || self.ended.wait(longest)
     }
 }
 
@@ -180,7 +196,14 @@ enum Outcome {
     Failed(String, String),
 }
 
-/// A script that is not attached yet.
+impl Outcome {
+    /// The thread of the script has ended without another outcome.
+    fn disconnected() -> Self {
+        Outcome::Failed("it ended before it was attached".into(), String::new())
+    }
+}
+
+/// A script that is not attached yet, or does not count yet.
 struct Starting {
     name: String,
     remote: Arc<Remote>,
@@ -190,36 +213,60 @@ struct Starting {
 }
 
 impl Folder<'_> {
-    /// Starts new and changed scripts, and ends removed ones.
+    /// Starts new and changed scripts, and ends removed ones. Scripts that are just being replaced follow later.
     fn load(&mut self, signals: &ProcessSignals) {
+        self.load_again = !self.replacing.is_empty();
         let found = match scripts(&self.options.folder) {
             Ok(found) => found,
             // running scripts continue
             Err(failure) => return report(&failure, self.options.run.color),
         };
-        let gone: Vec<String> = self.running.keys().filter(|name| !found.contains_key(*name)).cloned().collect();
-        let gone: Vec<_> = gone.into_iter().filter_map(|name| self.running.remove(&name).map(|running| (name, running))).collect();
-        gone.iter().for_each(|(_, running)| running.remote.end());
-        self.registry.retain(|name| found.contains_key(name));
-        self.reported.retain(|name, _| found.contains_key(name));
-        let mut replacing = Vec::new();
-        for (name, path) in found {
+        let replaced: BTreeSet<String> = self.replacing.iter().map(|starting| starting.name.clone()).collect();
+        let stays = |name: &str| found.contains_key(name) || replaced.contains(name);
+        let gone: Vec<String> = self.running.keys().filter(|name| !stays(name)).cloned().collect();
+        for name in gone {
+            if let Some(running) = self.running.remove(&name) {
+                running.remote.end();
+                self.ending.push((name, running, Instant::now() + TIMEOUT));
+            }
+        }
+        self.registry.retain(stays);
+        self.reported.retain(|name, _| stays(name));
+        for (name, path) in found.iter().filter(|(name, _)| !replaced.contains(*name)) {
             if signals.ended() {
                 return;
             }
-            if let Some(starting) = self.start(name, path)
-                && let Some(starting) = self.wait(signals, starting)
-            {
-                replacing.push(starting);
+            if let Some(starting) = self.start(name.clone(), path.clone()) {
+                self.wait(signals, starting);
             }
         }
-        for starting in replacing {
-            self.wait(signals, starting);
+    }
+
+    /// Does nothing wait for the end of a run?
+    fn is_settled(&self) -> bool {
+        self.replacing.is_empty() && self.ending.is_empty()
+    }
+
+    /// Reports the runs that have ended.
+    fn settle(&mut self, signals: &ProcessSignals) {
+        for starting in std::mem::take(&mut self.replacing) {
+            match starting.outcome_receiver.try_recv() {
+                Ok(outcome) => self.take_outcome(starting, outcome),
+                Err(TryRecvError::Disconnected) => self.take_outcome(starting, Outcome::disconnected()),
+                Err(TryRecvError::Empty) => self.replacing.push(starting),
+            }
         }
-        let until = Instant::now() + TIMEOUT;
-        for (name, running) in gone {
-            let ended = running.last(until).is_some();
-            self.print_message(&name, if ended { "ended: its file is gone" } else { "its file is gone, and it has not ended yet" });
+        for (name, running, until) in std::mem::take(&mut self.ending) {
+            if running.counts_nothing(Duration::ZERO) {
+                self.print_message(&name, "ended: its file is gone");
+            } else if Instant::now() >= until {
+                self.print_message(&name, "its file is gone, and it has not ended yet");
+            } else {
+                self.ending.push((name, running, until));
+            }
+        }
+        if self.load_again && self.replacing.is_empty() && !signals.ended() {
+            self.load(signals);
         }
     }
 
@@ -249,22 +296,23 @@ impl Folder<'_> {
         Some(starting)
     }
 
-    /// Waits until a script is attached, or only waits for the run that it replaces; in the latter case, returns it.
-    fn wait(&mut self, signals: &ProcessSignals, starting: Starting) -> Option<Starting> {
+    /// Waits until a script is attached, or only waits for the run that it replaces.
+    fn wait(&mut self, signals: &ProcessSignals, starting: Starting) {
         let outcome = loop {
             match starting.outcome_receiver.recv_timeout(NAP) {
                 Ok(outcome) => break outcome,
-                Err(RecvTimeoutError::Disconnected) => break Outcome::Failed("it ended before it was attached".into(), String::new()),
-                Err(RecvTimeoutError::Timeout) if signals.ended() => {
-                    starting.remote.end();
-                    return None;
-                }
+                Err(RecvTimeoutError::Disconnected) => break Outcome::disconnected(),
+                Err(RecvTimeoutError::Timeout) if signals.ended() => return starting.remote.end(),
                 Err(RecvTimeoutError::Timeout) => {}
             }
         };
+        self.take_outcome(starting, outcome);
+    }
+
+    fn take_outcome(&mut self, starting: Starting, outcome: Outcome) {
         let name = &starting.name;
         match outcome {
-            Outcome::Replaces => return Some(starting),
+            Outcome::Replaces => self.replacing.push(starting),
             Outcome::Attached(running) => {
                 self.print_message(name, if starting.replaces { "replaced" } else { "started" });
                 self.reported.remove(name);
@@ -273,7 +321,6 @@ impl Folder<'_> {
             Outcome::Unchanged => self.registry.unchanged(name),
             Outcome::Failed(why, report) => self.failed(name, why, report),
         }
-        None
     }
 
     /// Reports why a script was not started, unless that was reported before.
@@ -302,6 +349,7 @@ impl Folder<'_> {
 
     /// Ends all runs.
     fn end(self) {
+        self.replacing.iter().for_each(|starting| starting.remote.end());
         self.running.values().for_each(|running| running.remote.end());
         let until = Instant::now() + TIMEOUT;
         self.running.values().for_each(|running| {

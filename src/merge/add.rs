@@ -127,7 +127,7 @@ impl Sum {
                     total.add(map, &state.host);
                 }
                 None => {
-                    let blank = Map { entries: Vec::new(), emptied: 0, cleared: false, set: false, ..map.clone() };
+                    let blank = Map { entries: Vec::new(), emptied: 0, cleared: false, shown_in_part: false, set: false, ..map.clone() };
                     let mut total = Total {
                         map: blank,
                         entries: BTreeMap::new(),
@@ -258,6 +258,11 @@ impl Sum {
                 let what = format!("the script emptied {} before the end on {on}: the sum covers only later values", map.name);
                 warnings.push(("map-emptied", what));
             }
+            if map.shown_in_part {
+                let name = &map.name;
+                let what = format!("end empties {name}, of which the run shows only a part: only -f state and --expect have its sum");
+                warnings.push(("map-not-shown", what));
+            }
             if *is_common && refused.is_none() {
                 let what = format!("{} is not a sum: the script assigns it, and runs have the same values", map.name);
                 warnings.push(("not-added", what));
@@ -323,6 +328,7 @@ impl Total {
             self.refused = Some(what.into());
         }
         self.map.cleared |= map.cleared;
+        self.map.shown_in_part |= map.shown_in_part;
         self.map.set |= map.set;
         self.map.emptied = self.map.emptied.saturating_add(map.emptied);
         if map.emptied > 0 {

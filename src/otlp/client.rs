@@ -7,6 +7,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::config::Endpoint;
+use super::messages::status_message;
 use crate::failure::{Failure, reason};
 use crate::http::{self, Request};
 use crate::protobuf;
@@ -68,8 +69,12 @@ impl Client {
                     Err(why) if why.kind() != ErrorKind::Other => Sent::Later(answer.retry_after, reason(&why)),
                     Ok(_) | Err(_) => Sent::Refused(format!("something other than a collector answers with status {status}")),
                 },
-                429 | 502..=504 => Sent::Later(answer.retry_after, format!("the collector answers with status {}", answer.status)),
-                status => Sent::Refused(format!("the collector answers with status {status}")),
+                status => {
+                    let message =
+                        answer.body.ok().and_then(|body| status_message(&body)).map_or(String::new(), |message| format!(": {message}"));
+                    let why = format!("the collector answers with status {status}{message}");
+                    if matches!(status, 429 | 502..=504) { Sent::Later(answer.retry_after, why) } else { Sent::Refused(why) }
+                }
             },
             Err(why) => Sent::Later(None, reason(&why)),
         }

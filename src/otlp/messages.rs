@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::diag::plural;
 use crate::metrics::{Family, Kind, Point, Series, scaled};
 use crate::output::{Output, ProblemKind, Source};
-use crate::protobuf::{Field, Message, fields};
+use crate::protobuf::{Field, Message, fields, is_message};
 use crate::render::TextFormatter;
 use crate::system::machine::container::{self, Container};
 use crate::value::Value;
@@ -402,12 +402,22 @@ pub fn partial_success(response: &[u8]) -> Option<(u64, String)> {
     let mut rejected = (0, String::new());
     for (field, value) in fields(partial) {
         match (field, value) {
-            (1, Field::Number(n)) => rejected.0 = n,
+            // a negative number counts nothing
+            (1, Field::Number(n)) => rejected.0 = if n > i64::MAX as u64 { 0 } else { n },
             (2, Field::Data(why)) => rejected.1 = String::from_utf8_lossy(why).into_owned(),
             (_, _) => {}
         }
     }
     (rejected.0 > 0 || !rejected.1.is_empty()).then_some(rejected)
+}
+
+/// The message of a `google.rpc.Status`, which collectors send with an error.
+pub fn status_message(response: &[u8]) -> Option<String> {
+    if !is_message(response) {
+        return None;
+    }
+    let message = fields(response).find_map(|field| if let (2, Field::Data(message)) = field { Some(message) } else { None })?;
+    std::str::from_utf8(message).ok().map(str::trim).filter(|message| !message.is_empty()).map(String::from)
 }
 
 #[cfg(test)]
@@ -427,5 +437,12 @@ mod tests {
         assert_eq!(partial_success(b""), None);
         assert_eq!(partial_success(&[10, 0]), None);
         assert_eq!(partial_success(&[10, 6, 8, 3, 18, 2, b'n', b'o']), Some((3, "no".into())));
+        // -5
+        let negative = [10, 11, 8, 0xfb, 255, 255, 255, 255, 255, 255, 255, 255, 1];
+        assert_eq!(partial_success(&negative), None);
+        assert_eq!(status_message(&[8, 3, 18, 3, b'b', b'a', b'd']), Some("bad".into()));
+        assert!(
+            [&b"<html>"[..], b"", &[8, 3], &[18, 1, 255], b"{\"message\":\"bad\"}"].into_iter().all(|body| status_message(body).is_none())
+        );
     }
 }

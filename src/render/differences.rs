@@ -57,6 +57,10 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "An integer that is cast to an array keeps its sign: (uint8[2])-1 is [255,255]. bpftrace fills the bytes beyond the integer with zeros, or with what is in memory there.",
     ),
     (
+        "keys that are looked up",
+        "Elements whose keys become the same text when rbt prints them, such as those of two addresses in one function, two cgroups of one container, or two times within a minute, are printed as one with the sum of their values. bpftrace prints them one by one.",
+    ),
+    (
         "imports",
         "`stdlib` and its parts are those of rbt, even if there is a directory of that name, which is `./stdlib`. bpftrace prefers the directory.",
     ),

@@ -45,13 +45,12 @@ impl Batch {
         self.bytes.extend_from_slice(record);
     }
 
-    /// Passes the remaining records to `each`, in order, until it returns false.
-    pub fn each(&mut self, mut each: impl FnMut(&[u8]) -> bool) {
-        while let Some((head, rest)) = self.bytes.get(self.at..).and_then(|left| left.split_first_chunk::<HEAD>()) {
-            let len = u32::from_ne_bytes(*head) as usize;
-            let Some(record) = rest.get(..len) else { return };
-            self.at += HEAD + len;
-            if !each(record) {
+    /// Passes the remaining records to `each`, in order and with those that follow, until it returns false.
+    pub fn each(&mut self, mut each: impl FnMut(&[u8], Records) -> bool) {
+        let mut records = Records(self.bytes.get(self.at..).unwrap_or_default());
+        while let Some(record) = records.next() {
+            self.at += HEAD + record.len();
+            if !each(record, records) {
                 return;
             }
         }
@@ -65,6 +64,21 @@ impl Batch {
     /// Are all records read?
     pub fn is_over(&self) -> bool {
         self.at >= self.bytes.len()
+    }
+}
+
+/// The records in the bytes of a batch.
+#[derive(Clone, Copy)]
+pub(super) struct Records<'a>(&'a [u8]);
+
+impl<'a> Iterator for Records<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_first_chunk::<HEAD>()?;
+        let (record, rest) = rest.split_at_checked(u32::from_ne_bytes(*head) as usize)?;
+        self.0 = rest;
+        Some(record)
     }
 }
 

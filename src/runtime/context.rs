@@ -66,6 +66,8 @@ pub(super) struct RunContext<'a> {
     pub(super) since: Instant,
     /// No program runs any longer, or will.
     pub(super) programs_stopped: bool,
+    /// Maps that records are about to print and clear, and of which programs use the other copy already.
+    pub(super) switched_ahead: BTreeSet<usize>,
     /// The output cannot be written.
     pub(super) broken: Option<io::Error>,
     /// Lost events that were reported, and when they were last counted.
@@ -139,6 +141,7 @@ impl<'a> RunContext<'a> {
             slow_record: false,
             since: Instant::now(),
             programs_stopped: false,
+            switched_ahead: BTreeSet::new(),
             broken: None,
             reported_lost: 0,
             counts_read_at: None,
@@ -240,9 +243,9 @@ impl<'a> RunContext<'a> {
 
     /// The run is over, and this much is still to be printed.
     pub(super) fn still(&mut self, bytes: u64) {
-        // less is printed before a user could read the note
-        if self.settings.warning_level > 0 && bytes >= 64 << 10 {
-            let note = format!("note: {} KiB of events remain to be printed; press Ctrl-C again to stop immediately\n", bytes / 1024);
+        if self.settings.warning_level > 0 {
+            let kib = bytes.div_ceil(1024);
+            let note = format!("note: {kib} KiB of events remain to be printed; press Ctrl-C again to stop immediately\n");
             self.rendered.err.extend_from_slice(note.as_bytes());
             self.flush(true);
         }
@@ -356,6 +359,20 @@ impl<'a> RunContext<'a> {
         self.flush(true);
     }
 
+    /// Called before a record prints and clears a map. With it, programs leave the copies of the maps that the following records
+    /// print and clear, because each wait for programs takes a while.
+    pub(super) fn switch_ahead(&mut self, map: usize, following: impl FnOnce() -> Vec<usize>) {
+        if self.programs_stopped || self.switched_ahead.contains(&map) {
+            return;
+        }
+        let maps: BTreeSet<usize> = following().into_iter().chain([map]).collect();
+        let bits: Vec<u32> = maps.iter().filter_map(|map| self.manifest.maps.get(*map)?.double).collect();
+        // if it fails, each map is switched, and reports why it cannot be
+        if bits.len() > 1 && double_buffer::switch(&self.loaded.state, &bits).is_ok() {
+            self.switched_ahead.extend(maps);
+        }
+    }
+
     /// Called before a map is cleared.
     pub(super) fn before_clear(&mut self, map: usize) -> anyhow::Result<()> {
         let (mut kept, in_end) = (std::mem::take(&mut self.final_views), self.in_end);
@@ -408,10 +425,9 @@ impl<'a> RunContext<'a> {
     pub(super) fn map_at(&self, map: usize) -> anyhow::Result<(&Map, MapFd)> {
         let (row, first) = self.manifest.maps.get(map).zip(self.loaded.maps.get(map).copied()).context("no such map in the manifest")?;
         let second = self.loaded.second_copies.get(map).copied().flatten();
-        Ok(match (row.double, second) {
-            (Some(bit), Some(second)) if self.loaded.state.generation(bit) == 1 => (row, second),
-            _ => (row, first),
-        })
+        let Some((bit, second)) = row.double.zip(second) else { return Ok((row, first)) };
+        let is_second = (self.loaded.state.generation(bit) == 1) != self.switched_ahead.contains(&map);
+        Ok((row, if is_second { second } else { first }))
     }
 }
 
@@ -472,9 +488,11 @@ impl Host for RunContext<'_> {
         let mut apart = false;
         if let Some(bit) = row.double {
             self.slow_record = true;
-            // once programs have been stopped, wait only once for those that are running
-            if !self.programs_stopped {
-                double_buffer::switch(&self.loaded.state, bit)?;
+            if self.switched_ahead.remove(&map) {
+                apart = true;
+            } else if !self.programs_stopped {
+                // once programs have been stopped, wait only once for those that are running
+                double_buffer::switch(&self.loaded.state, &[bit])?;
                 self.programs_stopped = self.loaded.state.stopped();
                 apart = true;
             }

@@ -11,13 +11,14 @@ use super::shared::Shared;
 const TIMEOUT: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
-/// Switches programs to the other map. When this returns, no program writes to the old one.
-pub(super) fn switch(state: &Shared, bit: u32) -> anyhow::Result<()> {
-    let generation = state.generation(bit);
-    state.switch(bit);
+/// Switches programs to the other copies of these maps, given by their bits. When this returns, no program writes to the old
+/// ones.
+pub(super) fn switch(state: &Shared, bits: &[u32]) -> anyhow::Result<()> {
+    let old: Vec<(u32, usize)> = bits.iter().map(|bit| (*bit, state.generation(*bit))).collect();
+    bits.iter().for_each(|bit| state.switch(*bit));
     grace_period::wait_for_programs().context("waiting for programs to leave a map")?;
     let since = Instant::now();
-    while state.changing(bit, generation) != 0 && since.elapsed() < TIMEOUT {
+    while old.iter().any(|(bit, generation)| state.changing(*bit, *generation) != 0) && since.elapsed() < TIMEOUT {
         std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())

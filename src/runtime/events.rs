@@ -32,6 +32,10 @@ struct Row {
     line: String,
     /// Names of the sites that send it; none if the record has no origin.
     sites: Vec<String>,
+    /// It uses maps.
+    uses_maps: bool,
+    /// The map that it prints and clears at once.
+    taken_map: Option<usize>,
     /// Calls that failed.
     failures: u64,
 }
@@ -61,9 +65,32 @@ impl Events {
         }
     }
 
+    /// The map that this record prints and clears at once.
+    pub fn taken_map(&self, record: &[u8]) -> Option<usize> {
+        self.row(record)?.taken_map
+    }
+
+    /// The maps that these records print and clear at once, up to a record that uses a map in another way.
+    pub fn taken_maps<'a>(&self, records: impl Iterator<Item = &'a [u8]>) -> Vec<usize> {
+        let mut maps = Vec::new();
+        for row in records.filter_map(|record| self.row(record)) {
+            match row.taken_map {
+                Some(map) if !maps.contains(&map) => maps.push(map),
+                None if !row.uses_maps => {}
+                Some(_) | None => break,
+            }
+        }
+        maps
+    }
+
+    /// The call site of a record.
+    fn row(&self, record: &[u8]) -> Option<&Row> {
+        usize::try_from(u32_at(record, 0)).ok().and_then(|index| self.rows.get(index))
+    }
+
     /// Where a record comes from, if it says so. The boot of the machine was at `boot_ns`.
     pub fn source(&self, record: &[u8], boot_ns: u64) -> Option<Source> {
-        let row = usize::try_from(u32_at(record, 0)).ok().and_then(|i| self.rows.get(i))?;
+        let row = self.row(record)?;
         let first = row.sites.first()?;
         let at = |offset: usize| bytes(record, (ORIGIN + offset) as u32, 8).try_into().map_or(0, u64::from_ne_bytes);
         let task = at(offset_of!(Origin, pid_tgid));
@@ -106,8 +133,12 @@ fn row(event: &Event) -> anyhow::Result<Row> {
         labels: event.labels.clone(),
     };
     let handler = (row.prepare)(&spec).with_context(|| format!("{}:{}: {name}", event.pos.file, event.pos.line))?;
-    let values = event.args.iter().map(constant).collect();
+    let values: Vec<Arg> = event.args.iter().map(constant).collect();
+    let uses_maps = values.iter().any(|value| matches!(value, Arg::Map(_) | Arg::TakenMap { .. } | Arg::Element(..)));
+    let taken_map = values.iter().find_map(|value| if let Arg::TakenMap { map, .. } = value { Some(*map) } else { None });
     Ok(Row {
+        uses_maps,
+        taken_map,
         handler,
         args: event.args.clone(),
         values,

@@ -1,6 +1,7 @@
 //! Reads and changes the script's maps from user space.
 #![allow(unsafe_code)] // bpf(2), batches of entries
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
@@ -64,9 +65,21 @@ pub(super) fn view(map: &Map, fd: MapFd, host: &mut dyn Host) -> anyhow::Result<
         None => entries.push((Value::None, element(map, fd, &[], host)?)),
         Some(ty) => {
             let (keys, values) = read_all(fd).with_context(|| format!("reading {}", map.name))?;
+            let mut groups: Vec<(Value, Vec<&[u8]>)> = Vec::new();
+            // the names of several keys can be the same
+            let adds_up = (map.adds || map.value.aggregation().is_some()) && ty.contains_deferred(&|tag| builtins::is_text(tag));
+            let mut places = BTreeMap::new();
             for (key, bytes) in keys.chunks_exact(fd.key_size.max(1)).zip(values.chunks_exact(fd.room().max(1))) {
                 let key = decoded(ty, key, host);
-                entries.push((key, value(map, fd, bytes, host)?));
+                let new = groups.len();
+                let place = if adds_up { *places.entry(serde_json::to_string(&key).unwrap_or_default()).or_insert(new) } else { new };
+                match groups.get_mut(place) {
+                    Some((_, values)) => values.push(bytes),
+                    None => groups.push((key, vec![bytes])),
+                }
+            }
+            for (key, values) in groups {
+                entries.push((key, sum(map, fd, &values, host)?));
             }
         }
     }
@@ -196,8 +209,23 @@ fn row(agg: &Agg) -> anyhow::Result<&'static AggregateSide> {
 }
 
 fn value(map: &Map, fd: MapFd, bytes: &[u8], host: &mut dyn Host) -> anyhow::Result<Value> {
-    let Type::Agg(agg) = &map.value else { return Ok(decoded(&map.value, bytes, host)) };
-    Ok((row(agg)?.merge)(agg, &slots(map, fd, agg, bytes)))
+    sum(map, fd, &[bytes], host)
+}
+
+/// The sum of several values, which are aggregations or integers.
+fn sum(map: &Map, fd: MapFd, values: &[&[u8]], host: &mut dyn Host) -> anyhow::Result<Value> {
+    if let Type::Agg(agg) = &map.value {
+        let slots: Vec<&[u8]> = values.iter().flat_map(|bytes| slots(map, fd, agg, bytes)).collect();
+        return Ok((row(agg)?.merge)(agg, &slots));
+    }
+    let all = values.iter().map(|bytes| decoded(&map.value, bytes, host));
+    Ok(all
+        .reduce(|a, b| match (a, b) {
+            (Value::Int(a), Value::Int(b)) => Value::Int(a.wrapping_add(b)),
+            (Value::Uint(a), Value::Uint(b)) => Value::Uint(a.wrapping_add(b)),
+            (_, last) => last,
+        })
+        .unwrap_or(Value::None))
 }
 
 /// The slots of an aggregation in the bytes of an element.
@@ -275,7 +303,9 @@ fn batches_of(fd: MapFd, remove: bool, buckets: Range<u32>, each: &mut dyn FnMut
     // A bucket must fit in a batch, and most have one or two elements. Elements are copied while their bucket is
     // locked.
     let mut batch = fd.max_entries.clamp(1, ((4 << 20) / (fd.room() + fd.key_size).max(1)).clamp(64, 65536) as u32);
-    let (mut keys, mut values) = (Vec::new(), Vec::new());
+    // The kernel supplies such memory on first use, and most batches are short.
+    let buffers = |batch: u32| (vec![0u8; batch as usize * fd.key_size], vec![0u8; batch as usize * fd.room()]);
+    let (mut keys, mut values) = buffers(batch);
     let mut place = vec![0u8; fd.key_size.max(8)];
     let mut next = vec![0u8; place.len()];
     let mut first = buckets.start == 0;
@@ -284,8 +314,6 @@ fn batches_of(fd: MapFd, remove: bool, buckets: Range<u32>, each: &mut dyn FnMut
         *to = buckets.start.to_ne_bytes();
     }
     loop {
-        keys.resize(batch as usize * fd.key_size, 0);
-        values.resize(batch as usize * fd.room(), 0);
         let mut count = batch;
         // SAFETY: room for `batch` keys and values; the position is a u32 or a key
         let result = check(unsafe {
@@ -318,6 +346,7 @@ fn batches_of(fd: MapFd, remove: bool, buckets: Range<u32>, each: &mut dyn FnMut
                 return Err(io::Error::from_raw_os_error(libc::ENOSPC));
             }
             batch *= 2;
+            (keys, values) = buffers(batch);
         } else {
             std::mem::swap(&mut place, &mut next);
             first = false;

@@ -166,7 +166,7 @@ impl EventLoop<'_> {
     /// at the end of the run.
     fn turn(&mut self) -> anyhow::Result<Option<Duration>> {
         let context = &mut self.context;
-        handle_signals(self.cx)?;
+        handle_signals(self.cx, context)?;
         if let Some(scrapes) = context.scrapes.clone() {
             scrapes.answer(context)?;
         }
@@ -370,13 +370,16 @@ fn exit_of(context: &mut RunContext, status: Option<u8>, child: Option<child::Ex
 }
 
 /// Handles the latest signals, except for requests to end the run.
-fn handle_signals(cx: &SessionCx) -> anyhow::Result<()> {
+fn handle_signals(cx: &SessionCx, context: &mut RunContext) -> anyhow::Result<()> {
     for _ in 0..cx.signals.acknowledge() {
         load::run_all(cx.manifest, &cx.loaded, &Attach::Signal, &cx.signals)?;
     }
     match cx.signals.paused() {
         Some(true) => cx.loaded.state.stop(),
-        Some(false) if cx.loaded.state.ended().is_none() => cx.loaded.state.go(),
+        Some(false) if cx.loaded.state.ended().is_none() => {
+            context.programs_stopped = false;
+            cx.loaded.state.go();
+        }
         Some(false) | None => {}
     }
     Ok(())

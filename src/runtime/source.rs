@@ -125,12 +125,18 @@ impl Source {
         self.collected();
         let since = Instant::now();
         let mut reported = false;
+        let left = |batch: &Batch, pending: &VecDeque<Batch>| pending.iter().chain([batch]).map(Batch::unprocessed_bytes).sum::<u64>();
+        let at_first = left(&self.batch, &self.pending);
         while context.is_running() {
             do_batch(&mut self.batch, &mut self.events, context);
             context.flush(false);
             if !reported && since.elapsed() >= REPORT_AFTER {
                 reported = true;
-                context.still(self.pending.iter().chain([&self.batch]).map(Batch::unprocessed_bytes).sum());
+                let left = left(&self.batch, &self.pending);
+                // otherwise it is over before a user could read the note
+                if left > 0 && left >= at_first.saturating_sub(left) {
+                    context.still(left);
+                }
             }
             if self.batch.is_over() {
                 match self.pending.pop_front() {
@@ -167,7 +173,12 @@ impl Source {
 /// Processes records, until one calls `exit()`, the output fails, or one was slow.
 fn do_batch(batch: &mut Batch, events: &mut Events, context: &mut RunContext) {
     context.since = Instant::now();
-    batch.each(|record| do_record(record, events, context));
+    batch.each(|record, following| {
+        if let Some(map) = events.taken_map(record) {
+            context.switch_ahead(map, || events.taken_maps(following));
+        }
+        do_record(record, events, context)
+    });
 }
 
 /// Processes a record. Returns true if the next one follows immediately.

@@ -8,6 +8,7 @@ use anyhow::Context;
 use super::context::RunContext;
 use super::load::MapFd;
 use super::maps;
+use crate::host::Host;
 use crate::state::{Map, State};
 
 impl RunContext<'_> {
@@ -19,8 +20,11 @@ impl RunContext<'_> {
             let (_, fd) = self.map_at(map)?;
             self.saved_at(map, fd)
         })?;
-        for (map, (emptied, cleared)) in state.maps.iter_mut().zip(emptied.into_iter().zip(cleared)) {
-            (map.emptied, map.cleared) = (emptied, cleared);
+        for (index, (emptied, cleared)) in emptied.into_iter().zip(cleared).enumerate() {
+            let in_part = cleared && self.is_shown_in_part(index)?;
+            if let Some(map) = state.maps.get_mut(index) {
+                (map.emptied, map.cleared, map.shown_in_part) = (emptied, cleared, in_part);
+            }
         }
         state.end_ns = now();
         state.boot_ns = self.boot_to_unix_ns;
@@ -29,6 +33,17 @@ impl RunContext<'_> {
         state.printed = std::mem::take(&mut self.printed);
         state.prints_maps = self.settings.print_maps_on_exit;
         Ok(state)
+    }
+
+    /// Did `end` print elements of this map that it cleared, or does the run print the zeros that are left, but nobody the map?
+    fn is_shown_in_part(&mut self, index: usize) -> anyhow::Result<bool> {
+        let row = self.manifest.maps.get(index).context("no such map in the manifest")?;
+        if self.printed.iter().any(|printed| printed.map == row.name) {
+            return Ok(false);
+        }
+        let prints_rest = self.settings.print_maps_on_exit && !self.cleared_at_end.contains(&index);
+        let rest = self.map(index)?;
+        Ok(row.read_at_end || prints_rest && rest.set && !rest.entries.is_empty())
     }
 
     /// Called before a map is cleared, of which this is the copy in use: keeps what a state or a scrape needs.

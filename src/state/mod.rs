@@ -171,6 +171,9 @@ pub struct Map {
     pub emptied: u64,
     /// `end` cleared it; it contains the data from before that.
     pub cleared: bool,
+    /// `end` cleared it, and of its contents the run showed only parts, or only zeros.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub shown_in_part: bool,
     /// The entries, in any order.
     pub entries: Vec<Entry>,
     /// Keys beyond `max_series` in the state of an unfinished run. Documents do not contain them.
@@ -190,7 +193,18 @@ pub struct OtherKeys {
 impl Map {
     /// A map that was set, and never cleared.
     pub fn new(name: &str, key: Option<Type>, value: Type, entries: Vec<Entry>) -> Self {
-        Self { name: name.into(), key, value, set: true, adds: false, emptied: 0, cleared: false, entries, other: None }
+        Self {
+            name: name.into(),
+            key,
+            value,
+            set: true,
+            adds: false,
+            emptied: 0,
+            cleared: false,
+            shown_in_part: false,
+            entries,
+            other: None,
+        }
     }
 
     /// `hist(unsigned) by string[16]`: the types, for messages.

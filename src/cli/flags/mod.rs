@@ -100,6 +100,8 @@ enum FlagValue {
 /// The meaning of a repeated flag.
 #[derive(Clone, Copy, PartialEq)]
 enum Repeat {
+    /// It is an error.
+    Refused,
     LastCounts,
     AllCount,
     /// All occurrences count, and commas separate values.
@@ -312,7 +314,8 @@ impl Flag {
         };
         arg = match self.repeat {
             Repeat::LastCounts => arg.action(ArgAction::Set),
-            Repeat::AllCount => arg.action(ArgAction::Append),
+            // `apply` refuses it: clap drops the earlier ones
+            Repeat::AllCount | Repeat::Refused => arg.action(ArgAction::Append),
             Repeat::List => arg.action(ArgAction::Append).value_delimiter(','),
         };
         arg.value_hint(self.hint).allow_hyphen_values(self.hyphens)
@@ -330,6 +333,9 @@ impl Flag {
     /// Applies the flag, with the value that clap found.
     fn apply(&self, found: &ArgMatches, draft: &mut ArgsBuilder) -> Result<(), Failure> {
         let id = self.name;
+        if self.repeat == Repeat::Refused && found.get_raw(id).is_some_and(|values| values.len() > 1) {
+            return Err(Failure::new(format!("{} can appear only once", self.spelled())));
+        }
         let texts = || found.get_many::<String>(id).unwrap_or_default();
         match self.value {
             FlagValue::Nothing(set) => set(draft),

@@ -172,6 +172,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             tools: true,
             at_run: true,
             refused_by: &["build", "cost"],
+            repeat: Repeat::Refused,
             ..FLAG
         },
         Flag {
@@ -188,6 +189,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             tools: true,
             at_run: true,
             refused_by: &["build", "cost"],
+            repeat: Repeat::Refused,
             ..FLAG
         },
         Flag {
@@ -201,6 +203,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             needs: (&["serve"], "--serve"),
             tools: true,
             at_run: true,
+            repeat: Repeat::Refused,
             ..FLAG
         },
         Flag {
@@ -214,6 +217,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             needs: (&["serve"], "--serve"),
             tools: true,
             at_run: true,
+            repeat: Repeat::Refused,
             ..FLAG
         },
         Flag {
@@ -227,6 +231,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             needs: (&["serve-tls-cert"], "--serve-tls-cert"),
             tools: true,
             at_run: true,
+            repeat: Repeat::Refused,
             ..FLAG
         },
         Flag {

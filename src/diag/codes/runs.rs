@@ -19,6 +19,12 @@ pub(super) const CODES: &[Code] = &[
         .remedy("`rbt build` writes a bundle for this machine")
         .command("echo x > a.bundle; rbt-run a.bundle", "rbt build -e 'begin { exit(); }' -o a.bundle; rbt-run a.bundle"),
     error("kernel", "the kernel rejects an operation that the run needs").needs("a machine that refuses"),
+    warning("map-not-shown", "rbt merge does not print a map that `end` clears, and of which it prints only elements")
+        .remedy("print the whole map in `end`")
+        .command(
+            "rbt -f state -e 'begin { @n[1] = count(); exit(); } end { print(@n[1]); clear(@n); }' | rbt merge -",
+            "rbt -f state -e 'begin { @n[1] = count(); exit(); } end { print(@n); clear(@n); }' | rbt merge -",
+        ),
     error("no-command", "the command of -c, or a command of the prompt, does not exist")
         .command("rbt -c nosuchcommand -e 'begin { exit(); }'", "rbt -c true -e 'begin { exit(); }'"),
     error("no-entry", "the prompt has no entry of this number")
