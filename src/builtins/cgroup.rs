@@ -5,12 +5,14 @@ use crate::diag::Diagnostic;
 use crate::emit::{Helper, Operand};
 use crate::probes::ContextFeatures;
 use crate::system::machine::cgroup;
-use crate::system::machine::container::{self, Container};
+use crate::system::machine::container::{self, Container, Owner};
 use crate::system::matches;
 use crate::types::{Deferred, Type};
 use crate::value::Value;
 
 const PATH: &str = "cgroup_path_t";
+/// What stands for the names of a container that is gone.
+const UNKNOWN: &str = "(unknown)";
 /// The ID of a cgroup; the first parameter is the index of the part in [`PARTS`].
 const CONTAINER: &str = "container_t";
 
@@ -97,7 +99,7 @@ pub(super) const ROWS: &[Builtin] = &[
     },
     container_part::<0>(
         "container_name",
-        "Returns the name of the container that a cgroup belongs to, by the cgroup's ID (default: the current one). If no file has the name, it is the first digits of the container's ID. Outside of containers, it is empty. rbt looks it up when it prints it, in files of docker, podman, containerd, CRI-O and the kubelet, below / or /proc/1/root.",
+        "Returns the name of the container of a cgroup, by the cgroup's ID (default: the current one). If no file has the name, it is the first digits of the container's ID. Outside of containers, it is empty, and for a cgroup that is gone `(unknown)`. rbt looks it up when it prints it, in files of the container runtimes and the kubelet.",
         "tracepoint:syscalls:sys_enter_openat { @[container_name] = count(); }",
     ),
     container_part::<1>(
@@ -136,8 +138,11 @@ pub(super) const DECODERS: &[Decoder] = &[
         from_int: false,
         decode: |tag, bytes, _| {
             let part = PARTS.get(tag.params[0] as usize);
-            let found = part.zip(container::container_of_cgroup(super::word(bytes, 0)));
-            Value::Text(found.map_or_else(String::new, |(part, container)| part(&container).to_owned()))
+            Value::Text(match container::owner_of_cgroup(super::word(bytes, 0)) {
+                Owner::Container(container) => part.map_or_else(String::new, |part| part(&container).to_owned()),
+                Owner::Nobody => String::new(),
+                Owner::Unknown => UNKNOWN.into(),
+            })
         },
     },
 ];

@@ -61,11 +61,14 @@ impl Action for Serve {
 fn serve(args: &Serve) -> Result<u8, Failure> {
     require_privileges()?;
     let signals = ProcessSignals::catch().map_err(|e| Failure::new(format!("cannot catch signals: {}", reason(&e))))?;
-    if scripts(&args.folder)?.is_empty() {
+    let found = scripts(&args.folder)?;
+    if found.is_empty() {
         let message = format!("there is no script in {}", args.folder.display());
         return Err(Failure::new(message).code("not-readable").help("rbt serve runs the files whose names end in .bt"));
     }
     let registry = Arc::new(ScriptRegistry::default());
+    // not ready before they run
+    found.keys().for_each(|name| registry.expect(name));
     let (token, identity) = (args.token.as_deref(), args.identity.as_ref());
     let listen = Listen { address: args.address, token, identity, names: &FLAG_NAMES, quiet: args.run.quiet };
     let access = serve::start(&listen, registry.clone())?;
@@ -232,6 +235,7 @@ impl Folder<'_> {
         }
         self.registry.retain(stays);
         self.reported.retain(|name, _| stays(name));
+        found.keys().for_each(|name| self.registry.expect(name));
         for (name, path) in found.iter().filter(|(name, _)| !replaced.contains(*name)) {
             if signals.ended() {
                 return;

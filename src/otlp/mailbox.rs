@@ -4,6 +4,11 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// The maximum size of the pending items in bytes.
+const MAX_BYTES: usize = 64 << 20;
+/// The size of a batch in bytes that ends it. Collectors limit the size of a request.
+const BATCH_BYTES: usize = 4 << 20;
+
 /// The queue between the run and a thread that sends.
 #[derive(Default)]
 pub struct Mailbox {
@@ -14,6 +19,8 @@ pub struct Mailbox {
 #[derive(Default)]
 struct Inner {
     items: VecDeque<Vec<u8>>,
+    /// The size of the items.
+    bytes: usize,
     /// Number of items that were taken and are not finished.
     in_flight: usize,
     /// Set when the run is over: the time at which sending ends.
@@ -25,29 +32,38 @@ impl Mailbox {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an item unless there are `max_items` already; wakes the thread if there are enough for a batch.
+    /// Adds an item unless there are `max_items` already or they are too large; wakes the thread if there are enough for a batch.
     pub fn push(&self, item: Vec<u8>, max_items: usize, batch: usize) -> bool {
         let mut inner = self.lock();
-        if inner.items.len() >= max_items {
+        let (before, bytes) = (inner.bytes, inner.bytes.saturating_add(item.len()));
+        if inner.items.len() >= max_items || bytes > MAX_BYTES {
             return false;
         }
         inner.items.push_back(item);
-        if inner.items.len() == batch {
+        inner.bytes = bytes;
+        if inner.items.len() == batch || before < BATCH_BYTES && bytes >= BATCH_BYTES {
             self.state_changed.notify_all();
         }
         true
     }
 
-    /// Takes up to this many items, and waits this long for them unless the run is over.
+    /// Takes up to this many items, but not too many bytes, and waits this long for them unless the run is over.
     pub fn take(&self, batch: usize, delay: Duration) -> Vec<Vec<u8>> {
         let until = Instant::now() + delay;
         let mut inner = self.lock();
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            if inner.items.len() >= batch || inner.until.is_some() || left.is_zero() {
-                let n = inner.items.len().min(batch);
-                inner.in_flight = n;
-                return inner.items.drain(..n).collect();
+            if inner.items.len() >= batch || inner.bytes >= BATCH_BYTES || inner.until.is_some() || left.is_zero() {
+                let mut taken = Vec::new();
+                let mut bytes = 0;
+                while taken.len() < batch && bytes < BATCH_BYTES {
+                    let Some(item) = inner.items.pop_front() else { break };
+                    bytes += item.len();
+                    taken.push(item);
+                }
+                inner.bytes -= bytes;
+                inner.in_flight = taken.len();
+                return taken;
             }
             inner = self.state_changed.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -111,5 +127,16 @@ mod tests {
         mailbox.done();
         assert_eq!(mailbox.unsent(), 0);
         mailbox.pause(Duration::from_secs(9));
+    }
+
+    #[test]
+    fn large_items_fill_the_mailbox_and_batches() {
+        let mailbox = Mailbox::default();
+        let size = BATCH_BYTES / 2;
+        let fit = (0..).take_while(|_| mailbox.push(vec![0; size], 1 << 20, 1 << 20)).count();
+        assert_eq!(fit, MAX_BYTES / size);
+        // without waiting
+        assert_eq!(mailbox.take(1 << 20, Duration::MAX / 1000).len(), 2);
+        assert!(mailbox.push(vec![0; 2 * size], 1 << 20, 1 << 20) && !mailbox.push(vec![0], 1 << 20, 1 << 20));
     }
 }

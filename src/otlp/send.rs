@@ -209,6 +209,8 @@ impl RecordSender {
     pub fn run(self) {
         let Self { what, item, client, heading, mailbox, counts, batch, delay, warn } = self;
         let mut line = Line::new(client, what, item, warn);
+        // the number of discarded records to report
+        let mut reported_from = 1;
         loop {
             let records = mailbox.take(batch, delay);
             if records.is_empty() {
@@ -237,6 +239,11 @@ impl RecordSender {
                 }
                 if mailbox.is_over() {
                     return;
+                }
+                let overflowed = RecordCounts::get(&counts.overflowed);
+                if overflowed >= reported_from {
+                    reported_from = overflowed.saturating_mul(10);
+                    line.report("warning:", &format!("{} found no room in the queue so far", items(overflowed, item)));
                 }
             }
         }

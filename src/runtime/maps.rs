@@ -30,7 +30,7 @@ pub(super) fn empty(map: &Map) -> anyhow::Result<MapView> {
 
 /// The same without loss.
 pub(super) fn saved(map: &Map, fd: MapFd, host: &mut dyn Host) -> anyhow::Result<state::Map> {
-    let mut entries = Vec::new();
+    let (mut entries, mut key_bytes) = (Vec::new(), Vec::new());
     let entry = |mut key: Value, bytes: &[u8], host: &mut dyn Host| {
         state::portable(&mut key);
         if let Type::Agg(agg) = &map.value {
@@ -48,13 +48,15 @@ pub(super) fn saved(map: &Map, fd: MapFd, host: &mut dyn Host) -> anyhow::Result
         }
         Some(ty) => {
             let (keys, values) = read_all(fd).with_context(|| format!("reading {}", map.name))?;
+            let looks_up = ty.contains_deferred(&|_| true);
             for (key, bytes) in keys.chunks_exact(fd.key_size.max(1)).zip(values.chunks_exact(fd.room().max(1))) {
+                key_bytes.extend(looks_up.then(|| key.to_vec()));
                 entries.push(entry(decoded(ty, key, host), bytes, host)?);
             }
         }
     }
     let (key, value, set) = (map.key.clone(), map.value.clone(), map.key.is_some() || is_set(fd));
-    Ok(state::Map { set, adds: map.adds, ..state::Map::new(&map.name, key, value, entries) })
+    Ok(state::Map { set, adds: map.adds, key_bytes, ..state::Map::new(&map.name, key, value, entries) })
 }
 
 /// A whole map, merged across CPUs.

@@ -6,7 +6,7 @@
 //! is gone keeps its place and its total until another key needs the place, and all exporters have that total. It gets a
 //! place again once all exporters have seen that its series ended, because the new series would else seem to continue the old one.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::builtins;
@@ -43,7 +43,15 @@ struct Sums {
     /// The sum for all other keys.
     other: Option<AggregateState>,
     /// The contents of the map when they were last read, unless it was cleared since.
-    last: BTreeMap<Labels, AggregateState>,
+    last: BTreeMap<KeyId, (Labels, AggregateState)>,
+}
+
+/// What tells keys apart.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum KeyId {
+    /// Its bytes, if its labels may change, for example when the name of a container becomes known.
+    Bytes(Vec<u8>),
+    Labels(Labels),
 }
 
 /// A key with a place.
@@ -107,41 +115,51 @@ impl Totals {
     /// Does so at this time. Series end only if the totals are exported: one that ended and began again between two
     /// exports would seem to continue.
     fn update(&mut self, now: Duration, map: usize, contents: &mut Map, is_exported: bool) {
-        let Map { key, value, entries, other, .. } = contents;
+        let Map { key, value, entries, key_bytes, other, .. } = contents;
         let Some(agg) = additive(value) else { return };
         let sums = self.maps.entry(map).or_default();
-        let mut present: BTreeMap<Labels, Entry> = BTreeMap::new();
+        let mut key_bytes = std::mem::take(key_bytes).into_iter();
+        let mut read: BTreeMap<KeyId, (Labels, Entry)> = BTreeMap::new();
         for entry in std::mem::take(entries) {
             let labels = self.formatter.labels(key.is_some(), &entry.key);
-            let counted = present.remove(&labels).and_then(|known| known.counted);
+            let id = key_bytes.next().map_or_else(|| KeyId::Labels(labels.clone()), KeyId::Bytes);
+            let counted = read.remove(&id).and_then(|(_, known)| known.counted);
             let counted = added(agg, counted, entry.counted);
-            present.insert(labels, Entry { counted, ..entry });
+            read.insert(id, (labels, Entry { counted, ..entry }));
         }
+        // a sum that may fall describes the present, and so do its labels
+        let never_falls = builtins::never_falls(agg);
+        let (mut last, mut present): (BTreeMap<KeyId, _>, BTreeMap<Labels, Entry>) = (BTreeMap::new(), BTreeMap::new());
+        for (id, (labels, entry)) in read {
+            let Some(counted) = entry.counted.clone() else { continue };
+            let grown = match sums.last.get(&id) {
+                Some((before, _)) if !never_falls && *before != labels => counted.clone(),
+                Some((_, before)) if !(never_falls && has_fallen(agg, &counted, before)) => counted.minus(before),
+                _ => counted.clone(),
+            };
+            let known = present.remove(&labels).and_then(|known| known.counted);
+            present.insert(labels.clone(), Entry { counted: added(agg, known, Some(grown)), ..entry });
+            last.insert(id, (labels, counted));
+        }
+        let before: BTreeSet<&Labels> = sums.last.values().map(|(labels, _)| labels).collect();
         for (labels, kept) in &mut sums.entries {
             if present.contains_key(labels) {
                 (kept.present_at, kept.is_deleted) = (now, false);
             } else {
-                kept.is_deleted |= sums.last.contains_key(labels);
+                kept.is_deleted |= before.contains(labels);
             }
         }
-        // a sum that may fall describes the present
-        if !builtins::never_falls(agg) {
+        if !never_falls {
             sums.entries.retain(|_, kept| !kept.is_deleted);
         }
         sums.ended.retain(|_, reading| *reading > self.confirmed);
         let mut gone = if is_exported { sums.gone(now, self.confirmed) } else { VecDeque::new() };
-        let (mut keys, mut last) = (0, BTreeMap::new());
-        for (labels, entry) in present {
-            let Some(counted) = entry.counted.clone() else { continue };
-            let grown = match sums.last.get(&labels) {
-                Some(before) if !(builtins::never_falls(agg) && has_fallen(agg, &counted, before)) => counted.minus(before),
-                _ => counted.clone(),
-            };
+        let mut keys = 0;
+        for (labels, grown) in present {
             let has_place = sums.entries.contains_key(&labels)
                 || !sums.ended.contains_key(&labels) && (sums.entries.len() < self.max_keys || sums.remove_first(&mut gone, self.reading));
             keys += u64::from(!has_place);
-            sums.add(agg, labels.clone(), Entry { counted: Some(grown), ..entry }, has_place.then_some((now, self.reading)));
-            last.insert(labels, counted);
+            sums.add(agg, labels, grown, has_place.then_some((now, self.reading)));
         }
         sums.last = last;
         *entries = sums.entries.values().map(|kept| kept.entry.clone()).collect();
@@ -279,6 +297,45 @@ mod tests {
         // what was counted without a place stays where it was counted
         assert_eq!(shown(&mut totals, 6 * SECOND, &all(&[(2, 1), (3, 15)])), (all(&[(2, 1), (3, 5)]), Some((10, 0))));
         assert_eq!(shown(&mut totals, 7 * SECOND, &all(&[(2, 1), (4, 1)])), (all(&[(2, 1), (4, 1)]), Some((10, 0))));
+    }
+
+    /// Only what is counted after the name of a key has become known belongs to the series with the name.
+    #[test]
+    fn names_that_become_known_count_nothing_twice() {
+        let contents = |function: &str, all: &[(u8, &str, u64)]| {
+            let agg = Agg { function: function.into(), signed: function == "sum", params: Vec::new(), size: 8 };
+            let entry = |(_, name, n): &(u8, &str, u64)| {
+                let counted = match function {
+                    "sum" => AggregateState { sum: Some((*n).into()), ..AggregateState::default() },
+                    _ => count(*n),
+                };
+                Entry { key: Value::Text((*name).into()), value: None, counted: Some(counted) }
+            };
+            let map = Map::new("@", Some(Type::U64), Type::Agg(agg.into()), all.iter().map(entry).collect());
+            Map { key_bytes: all.iter().map(|(id, ..)| vec![*id]).collect(), ..map }
+        };
+        for (function, earlier) in [("count", Some(("1d", 10))), ("sum", None)] {
+            let mut totals = Totals::new(10);
+            let mut read = |all: &[(u8, &str, u64)]| {
+                let mut map = contents(function, all);
+                totals.begin_reading(0);
+                totals.update(SECOND, 0, &mut map, true);
+                totals.end_reading();
+                let entry = |entry: Entry| {
+                    let Value::Text(name) = entry.key else { panic!("{:?}", entry.key) };
+                    let counted = entry.counted.unwrap();
+                    (name, counted.sum.and_then(|sum| u64::try_from(sum).ok()).or(counted.count).unwrap())
+                };
+                map.entries.into_iter().map(entry).collect::<BTreeMap<String, u64>>()
+            };
+            let all = |all: &[(&str, u64)]| all.iter().map(|(name, n)| ((*name).to_string(), *n)).collect::<BTreeMap<_, _>>();
+            assert_eq!(read(&[(1, "1d", 10), (2, "web", 5)]), all(&[("1d", 10), ("web", 5)]));
+            // two keys of one name
+            let known: u64 = if earlier.is_some() { 3 } else { 13 };
+            let now: Vec<(&str, u64)> = earlier.into_iter().chain([("web", 5 + known)]).collect();
+            assert_eq!(read(&[(1, "web", 13), (2, "web", 5)]), all(&now), "{function}");
+            assert_eq!(read(&[(1, "web", 13), (2, "web", 5)]), all(&now), "{function}");
+        }
     }
 
     #[test]

@@ -67,6 +67,11 @@ impl ScriptRegistry {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The script will be started, unless it is known.
+    pub fn expect(&self, name: &str) {
+        self.lock().entry(name.into()).or_default();
+    }
+
     /// A run of the script has begun, which replaces any other one.
     pub fn started(&self, name: &str, run: Run) {
         let mut scripts = self.lock();

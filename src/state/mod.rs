@@ -176,6 +176,9 @@ pub struct Map {
     pub shown_in_part: bool,
     /// The entries, in any order.
     pub entries: Vec<Entry>,
+    /// The bytes of their keys in the state of an unfinished run, if rbt looks up what the keys show.
+    #[serde(skip)]
+    pub key_bytes: Vec<Vec<u8>>,
     /// Keys beyond `max_series` in the state of an unfinished run. Documents do not contain them.
     #[serde(skip)]
     pub other: Option<OtherKeys>,
@@ -203,6 +206,7 @@ impl Map {
             cleared: false,
             shown_in_part: false,
             entries,
+            key_bytes: Vec::new(),
             other: None,
         }
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::cgroup::{self, Cgroup, MAX_KNOWN, NOT_MOUNTED, folders_in, path_of};
+use super::cgroup::{self, Cgroup, MAX_KNOWN, NOT_MOUNTED, folders_in, mount, path_of};
 use super::{kubernetes, rights};
 use crate::input;
 use crate::system::Missing;
@@ -94,25 +94,48 @@ impl Container {
 /// How long an incomplete answer is used before it is looked up again.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// The container of the cgroup with this ID. One whose names are complete is known after it is gone.
-pub fn container_of_cgroup(id: u64) -> Option<Container> {
+/// What a cgroup belongs to.
+#[derive(Clone, Debug)]
+pub enum Owner {
+    /// A container.
+    Container(Container),
+    /// No container.
+    Nobody,
+    /// The cgroup was gone before rbt looked it up, or is not visible.
+    Unknown,
+}
+
+/// The owner of the cgroup with this ID. A container whose names are complete is known after it is gone.
+pub fn owner_of_cgroup(id: u64) -> Owner {
     /// The answer, and when to look again; none for a complete one.
-    type Known = (Option<Container>, Option<Instant>);
+    type Known = (Owner, Option<Instant>);
     static KNOWN: Mutex<BTreeMap<u64, Known>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let before = match known.get(&id) {
-        Some((found, until)) if until.is_none_or(|until| Instant::now() < until) => return found.clone(),
-        Some((found, _)) => found.clone(),
+        Some((owner, until)) if until.is_none_or(|until| Instant::now() < until) => return owner.clone(),
+        Some((owner, _)) => Some(owner.clone()),
         None => None,
     };
-    let Some(path) = path_of(id) else { return before };
-    let found = container_of_path(&path);
     if known.len() > MAX_KNOWN {
         known.clear();
     }
-    let is_final = found.as_ref().is_none_or(|container| container.is_complete(&path));
-    known.insert(id, (found.clone(), (!is_final).then(|| Instant::now() + REFRESH)));
-    found
+    let (owner, is_final) = match path_of(id) {
+        Some(path) => {
+            let found = container_of_path(&path);
+            let is_final = found.as_ref().is_none_or(|container| container.is_complete(&path));
+            (found.map_or(Owner::Nobody, Owner::Container), is_final)
+        }
+        // without cgroups, there are no containers
+        None if mount().is_none() => (Owner::Nobody, false),
+        None => (before.unwrap_or(Owner::Unknown), false),
+    };
+    known.insert(id, (owner.clone(), (!is_final).then(|| Instant::now() + REFRESH)));
+    owner
+}
+
+/// The container of the cgroup with this ID, if it is known.
+pub fn container_of_cgroup(id: u64) -> Option<Container> {
+    if let Owner::Container(container) = owner_of_cgroup(id) { Some(container) } else { None }
 }
 
 /// If the files of the machine cannot be read, the reason and the remedy.
