@@ -37,6 +37,7 @@ main() {
             speedscope || echo "The npm package speedscope is not available. Its test is skipped." >&2
             py_spy || echo "The Python package py-spy is not available. Its test is skipped." >&2
             otlp || echo "OpenTelemetry's Python package is not available. Its tests are skipped." >&2
+            kubernetes || echo "The schemas of Kubernetes are not available. Their test is skipped." >&2
             "$here/tools.sh" fetch || echo "The tools of Debian's bpftrace package are not available. Their test is skipped." >&2
             ;;
         *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
@@ -104,6 +105,12 @@ py_spy() {
 otlp() {
     to=${XDG_CACHE_HOME:-$HOME/.cache}/rbt-otlp
     [ -d "$to" ] || { python3 -m pip install -q --target "$to.part" opentelemetry-proto && mv "$to.part" "$to"; }
+}
+
+# Installs the schemas of Kubernetes.
+kubernetes() {
+    to=${XDG_CACHE_HOME:-$HOME/.cache}/rbt-kubernetes
+    [ -d "$to" ] || { python3 -m pip install -q --target "$to.part" kubernetes-validate && mv "$to.part" "$to"; }
 }
 
 machine_of_arm64() {

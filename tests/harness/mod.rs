@@ -53,7 +53,7 @@
 //! | `BEFORE` | a shell script that runs during the case; rbt starts when it has printed a line, or after 0.3 s |
 //! | `AFTER` | a shell script that starts when rbt reports that its probes are attached, and is stopped at the end |
 //! | `SIGNAL` | the signal that rbt receives when `AFTER` has ended (default `INT`), or `none` |
-//! | `NEEDS` | requirements, separated by commas: `root x86_64 aarch64 btf cgroup2 kallsyms_all kprobe kprobe_multi kprobe_session fentry override bpf_loop for_each uprobe uprobe_multi aslr tools otlp postgresql kernel>=6.6 viztracer duckdb speedscope`, a loaded module `module:NAME`, a file system `filesystem:NAME`, the types of a module `types:NAME`, or the name of a command; `!` before a requirement negates it |
+//! | `NEEDS` | requirements, separated by commas: `root x86_64 aarch64 btf cgroup2 kallsyms_all kprobe kprobe_multi kprobe_session fentry override bpf_loop for_each uprobe uprobe_multi aslr tools otlp postgresql kernel>=6.6 viztracer duckdb speedscope kubernetes-schemas`, a loaded module `module:NAME`, a file system `filesystem:NAME`, the types of a module `types:NAME`, or the name of a command; `!` before a requirement negates it |
 //! | `HOST` | `yes` or `no`: run on this machine (default `yes`) |
 //! | `LONG` | `yes` or `no`: on this machine, run only with `cargo test --test long` (default `no`); use it for cases that take more than four seconds |
 //! | `VM` | `no` (default), `yes`, or names from `vm/kernels`: run in virtual machines with these kernels; `matrix`: run only with tests/vm/matrix.sh |

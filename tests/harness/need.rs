@@ -33,6 +33,7 @@ fn met(need: &str) -> bool {
         "speedscope" => on_path("chromium-headless-shell") && cached("RBT_SPEEDSCOPE", "rbt-speedscope").join("dist/release").is_dir(),
         "py-spy" => cached("RBT_PY_SPY", "rbt-py-spy").join("bin/py-spy").is_file(),
         "otlp" => cached("RBT_OTLP", "rbt-otlp").is_dir(),
+        "kubernetes-schemas" => cached("RBT_KUBERNETES", "rbt-kubernetes").is_dir(),
         "cgroup2" => read("/proc/self/mountinfo").contains(" - cgroup2 "),
         "btf" => there("/sys/kernel/btf/vmlinux"),
         // CONFIG_KALLSYMS_ALL: the kernel's symbols include those of variables, such as the scheduler's queues.
