@@ -319,6 +319,15 @@ impl Type {
         Type::Ptr(Box::new(self), space)
     }
 
+    /// The number of tuples and unnamed records within each other.
+    pub fn nesting(&self) -> usize {
+        match self {
+            Type::Tuple(elems) => 1 + elems.iter().map(Type::nesting).max().unwrap_or(0),
+            Type::Record(record) if record.name.is_empty() => 1 + record.fields.iter().map(|f| f.ty.nesting()).max().unwrap_or(0),
+            _ => 0,
+        }
+    }
+
     /// Size of a value in memory, in a map and in a record, in bytes.
     pub fn size(&self) -> u32 {
         match self {

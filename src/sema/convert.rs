@@ -91,20 +91,29 @@ impl BodyChecker<'_> {
     }
 
     /// The parts of an assigned value whose sign is weak, depending on whether a pass has seen the target. In the first
-    /// pass, arithmetic with the target itself must not decide: `$x = $x + 1` has the sign that other assignments
-    /// determine.
+    /// pass, arithmetic with a name whose sign is not decided yet must not decide, such as the target itself:
+    /// `$x = $x + 1` has the sign that other assignments determine.
     pub fn assigned_weakness(&self, value: &Expr, seen: bool) -> WeakSign {
         let arithmetic = matches!(&value.kind, ExprKind::Binary(op, ..) if *op != ast::BinOp::Sub) && matches!(value.ty, Type::Int(_));
+        let mut depends = false;
         if !seen && arithmetic {
-            let mut weak = false;
             value.visit(&mut |n| {
-                if let Node::Expr(Expr { kind: ExprKind::Var(_) | ExprKind::Map(..), .. }) = n {
-                    weak = true;
+                if let Node::Expr(e) = n {
+                    depends |= self.is_undecided(e);
                 }
             });
-            return weak.into();
         }
-        self.weakness(value)
+        if depends { WeakSign::Yes } else { self.weakness(value) }
+    }
+
+    /// Is this a variable or a map whose sign is not decided yet?
+    fn is_undecided(&self, e: &Expr) -> bool {
+        let undecided = |found: &InferredType| found.ty == Type::Void || found.weak_sign != WeakSign::No;
+        match &e.kind {
+            ExprKind::Var(id) => undecided(&self.var_type(*id)),
+            ExprKind::Map(id, _) => self.maps.by_id(*id).is_none_or(|map| undecided(&map.value)),
+            _ => false,
+        }
     }
 
     /// Is an integer's sign weak?

@@ -149,6 +149,16 @@ impl Maps {
         changed
     }
 
+    /// The number of maps that the previous pass found.
+    pub fn count(&self) -> usize {
+        self.known.len()
+    }
+
+    /// The types of values and keys that the previous pass found.
+    pub fn inferred(&self) -> impl Iterator<Item = &InferredType> {
+        self.known.values().flat_map(|found| [&found.value, &found.key])
+    }
+
     /// The results of this pass so far; adds the map.
     pub fn found(&mut self, name: &str, span: Span) -> &mut InferredMap {
         if !self.next.contains_key(name) {

@@ -117,10 +117,12 @@ impl CheckContext<'_> {
     }
 }
 
-/// Number of passes after which types may only grow.
-const UNRESTRICTED_PASSES: u32 = 10;
-/// Maximum number of passes.
-const MAX_PASSES: u32 = 50;
+/// Number of passes, in addition to one for each name, after which types may only grow.
+const UNRESTRICTED_PASSES: usize = 10;
+/// Maximum number of passes in addition to one for each name: a pass may find the type of only one more.
+const MAX_PASSES: usize = 50;
+/// The nesting from which on a type may contain itself, so that it grows in each pass.
+const DEEP: usize = 10;
 
 fn check_with(script: &ast::Script, env: &Env, tables: &Tables, given: &[hir::Map]) -> Result<(hir::Script, Diagnostics), Diagnostics> {
     let Env { sys, settings, invocation } = *env;
@@ -199,9 +201,9 @@ struct Inferred {
 fn infer(check_cx: &CheckContext, maps: &mut Maps, jobs: &[Job], diags: &mut Vec<Diagnostic>) -> Result<Inferred, Diagnostics> {
     let mut states: Vec<Vec<State>> = jobs.iter().map(|j| vec![State::default(); j.contexts.len()]).collect();
     let mut unused = vec![State::default(); check_cx.functions.len()];
-    let mut passes = 0;
+    let (mut passes, mut names, mut is_deep) = (0, 0, false);
     loop {
-        maps.start_pass(passes > UNRESTRICTED_PASSES);
+        maps.start_pass(passes > UNRESTRICTED_PASSES + if is_deep { 0 } else { names });
         passes += 1;
         let mut changed = false;
         let mut results = Vec::new();
@@ -227,7 +229,9 @@ fn infer(check_cx: &CheckContext, maps: &mut Maps, jobs: &[Job], diags: &mut Vec
             diags.retain(|d| d.code == "too-large");
             return Err(tidy(std::mem::take(diags)));
         }
-        let is_last = passes == MAX_PASSES;
+        names = states.iter().flatten().map(|state| state.vars.len()).sum::<usize>() + maps.count();
+        is_deep = maps.inferred().any(|found| found.ty.nesting() > DEEP);
+        let is_last = passes >= MAX_PASSES + if is_deep { 0 } else { names };
         if changed && is_last {
             let message = "the type of a variable or map grows with each use";
             diags.push(Diagnostic::error("type-conflict", Span::default(), message).help("a tuple may not contain itself"));
