@@ -13,11 +13,14 @@ use super::types::{InferredType, WeakSign};
 use crate::builtins::options::ScriptOption;
 use crate::diag::{Diagnostic, Span};
 use crate::probes::{Context, ProbeSite};
-use crate::syntax::ast;
+use crate::syntax::{MAX_HEIGHT, ast};
 use crate::types::{Space, Type};
 
 /// Maximum number of expressions in a body after macro expansion. LLVM alone would take minutes for more.
 pub const MAX_STEPS: u64 = 1 << 16;
+/// Maximum height of an expression's tree after macro expansion, which limits the stack. It has room for macros in the highest tree
+/// that the parser accepts.
+const MAX_EXPANDED_HEIGHT: usize = MAX_HEIGHT + 100;
 /// Maximum number of nested macros that a diagnostic names.
 const MAX_USAGES: usize = 8;
 
@@ -86,6 +89,8 @@ pub struct BodyChecker<'a> {
     pub unroll_factor: u64,
     /// Number of expressions and uses of macros that were checked so far.
     steps: u64,
+    /// Number of those around the current one.
+    height: usize,
     /// Number of enclosing `comptime`s.
     pub comptime: u32,
     /// `for` loops among them, whose bodies are separate functions.
@@ -201,6 +206,7 @@ impl<'a> BodyChecker<'a> {
             loops: 0,
             unroll_factor: 1,
             steps: 0,
+            height: 0,
             comptime: 0,
             fors: 0,
             callees,
@@ -223,22 +229,35 @@ impl<'a> BodyChecker<'a> {
         FinishedBody { vars, states: self.vars, diags: self.diags, options: self.options }
     }
 
-    /// Counts an expression, or the use of a macro. False: there were too many, and the rest is not checked. Macros
-    /// that use others twice double with each level.
-    pub fn counted(&mut self, span: Span) -> bool {
+    /// Checks an expression or the use of a macro, and counts it. `None`: there were too many, and the rest is not checked.
+    /// Macros that use others twice double with each level, and those in the arguments of others are as high as that.
+    pub fn counted<T>(&mut self, levels: usize, span: Span, check: impl FnOnce(&mut Self) -> T) -> Option<T> {
         self.steps += 1;
-        if self.steps <= MAX_STEPS {
-            return true;
+        if self.steps > MAX_STEPS {
+            self.exhaust(span, &format!("to over {MAX_STEPS} expressions"));
+            return None;
         }
-        if !self.env.exhausted.replace(true) {
-            let (what, place) = match self.frame.outermost() {
-                Some((name, place)) => (format!("macro `{name}` expands"), *place),
-                None => ("this block comes".into(), span),
-            };
-            let d = Diagnostic::error("too-large", place, format!("{what} to over {MAX_STEPS} expressions"));
-            self.diags.push(d.help("use fewer macros in it, or a `fn`, whose code exists only once"));
+        if self.height + levels > MAX_EXPANDED_HEIGHT {
+            self.exhaust(span, &format!("to expressions within each other, over {MAX_EXPANDED_HEIGHT} levels"));
+            return None;
         }
-        false
+        self.height += levels;
+        let checked = check(self);
+        self.height -= levels;
+        Some(checked)
+    }
+
+    /// Reports once that the rest of the script is not checked.
+    fn exhaust(&mut self, span: Span, size: &str) {
+        if self.env.exhausted.replace(true) {
+            return;
+        }
+        let (what, place) = match self.frame.outermost() {
+            Some((name, place)) => (format!("macro `{name}` expands"), *place),
+            None => ("this block comes".into(), span),
+        };
+        let d = Diagnostic::error("too-large", place, format!("{what} {size}"));
+        self.diags.push(d.help("use fewer macros in it, or a `fn`, whose code exists only once"));
     }
 
     /// Adds a diagnostic.

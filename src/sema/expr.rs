@@ -16,9 +16,10 @@ impl BodyChecker<'_> {
     /// Any expression; one without a value has type [`Type::Void`].
     pub fn expr(&mut self, e: &ast::Expr) -> Expr {
         let span = self.use_site(e.span);
-        if !self.counted(span) {
-            return error_expr(span);
-        }
+        self.counted(1, span, |b| b.expr_at(e, span)).unwrap_or_else(|| error_expr(span))
+    }
+
+    fn expr_at(&mut self, e: &ast::Expr, span: Span) -> Expr {
         match &e.kind {
             ast::ExprKind::Int(n) => fold::literal(*n, span),
             ast::ExprKind::Str(s) => self.string(s, span),

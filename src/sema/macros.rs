@@ -34,6 +34,9 @@ pub struct Expansion {
     expansion: u16,
 }
 
+/// The use of a macro takes as much of the stack as this many expressions within each other.
+const LEVELS: usize = 3;
+
 impl Expansion {
     /// The frame of a probe.
     pub fn for_probe() -> Self {
@@ -137,10 +140,11 @@ impl BodyChecker<'_> {
     }
 
     fn in_macro<T>(&mut self, name: &str, args: &[ast::Arg], span: Span, f: impl FnOnce(&mut Self, &ast::Block) -> T) -> Option<T> {
+        self.counted(LEVELS, span, |b| b.expanded(name, args, span, f)).flatten()
+    }
+
+    fn expanded<T>(&mut self, name: &str, args: &[ast::Arg], span: Span, f: impl FnOnce(&mut Self, &ast::Block) -> T) -> Option<T> {
         let env = self.env;
-        if !self.counted(span) {
-            return None;
-        }
         let row = (env.tables.row)(name).filter(|r| matches!(r.codegen, Codegen::Source(_)));
         let Some(found) = fitting(env, self.frame.library.is_none(), name, args) else {
             let own: Vec<String> = self.own_macros(name).map(form).collect();
