@@ -24,9 +24,9 @@ const PREALLOC_LIMIT: u64 = 8 << 20;
 const LARGE_PREALLOC_LIMIT: u64 = 16 << 20;
 /// The same limit for maps whose size the script declares.
 const SIZED_PREALLOC_LIMIT: u64 = 64 << 20;
-/// The same limit for maps with small elements and more keys than usual, which the user requested: for 0.12 ms per MB
-/// at the start, a new key takes half the time, and is never refused for lack of memory. If memory is short, the loader
-/// allocates them on demand nevertheless.
+/// The same limit for maps with more keys than usual, which the user requested: for 0.12 ms per MB at the start, a new key
+/// takes half the time, and is never refused for lack of memory. If memory is short, the loader allocates them on demand
+/// nevertheless.
 const MANY_KEYS_PREALLOC_LIMIT: u64 = 256 << 20;
 
 /// Maximum size of a per-CPU value in bytes: `PCPU_MIN_UNIT_SIZE` of include/linux/percpu.h, which
@@ -103,10 +103,10 @@ impl Sizes {
         self.entries.saturating_mul(element) <= limit
     }
 
-    /// The same for the smallest form of the elements.
+    /// The same for more keys than usual.
     fn fit_in_all(&self, value: u64) -> bool {
         let element = self.header_bytes + value;
-        let many = (self.has_declared_size || self.entries > DEFAULT_MAP_KEYS) && element <= SMALL_ELEMENT;
+        let many = self.has_declared_size || self.entries > DEFAULT_MAP_KEYS;
         self.fit(value) || many && self.entries.saturating_mul(element) <= MANY_KEYS_PREALLOC_LIMIT
     }
 }
@@ -136,7 +136,7 @@ fn aggregated(sizes: &Sizes, shared: bool) -> Form {
     let counts = || std::iter::successors(Some(all), |n| (*n > 1 && shared).then_some(*n / 2)).map(dense);
     let small =
         counts().find(|s| sizes.header_bytes + u64::from(s.size) <= SMALL_ELEMENT).map(|s| hash(s, sizes.fit_in_all(s.size.into())));
-    let roomy = || counts().find(|s| sizes.fit(s.size.into())).map(|s| hash(s, true));
+    let roomy = || counts().find(|s| sizes.fit_in_all(s.size.into())).map(|s| hash(s, true));
     let large = || counts().last().filter(|s| u64::from(s.size) <= SLOTS_LIMIT).map(|s| hash(s, false));
     small.or_else(roomy).or_else(large).unwrap_or(Form { preallocated: false, ..per_cpu })
 }
@@ -166,6 +166,8 @@ mod tests {
         assert_eq!(form(extreme, 1_000_000, 64, true), (Hash, Some((8, 16)), true));
         assert_eq!(form(hist, 4096, 2, true), (Hash, Some((2, 584)), true));
         assert_eq!(form(hist, 4096, 64, true), (Hash, Some((4, 528)), true));
+        assert_eq!(form(hist, 120_000, 2, true), (Hash, Some((2, 528)), true));
+        assert_eq!(form(hist, 400_000, 2, true), (Hash, Some((1, 528)), true));
         assert_eq!(form(hist, 1_000_000, 2, true), (Hash, Some((1, 528)), false));
         assert_eq!(form(percentiles, 4096, 2, false), (Hash, Some((2, 7832)), false));
         assert_eq!(form(percentiles, 100, 2, false), (Hash, Some((2, 7888)), true));
