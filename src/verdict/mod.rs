@@ -19,6 +19,7 @@ use serde::Serialize;
 
 pub use crate::diag::codes::Level;
 use crate::input::line;
+use crate::terminal::escape::is_deceptive;
 pub use rules::{RULES, Rule, rule};
 
 /// A row: an argument of `--format`.
@@ -324,7 +325,13 @@ impl Report {
 /// Pretty-printed JSON, with a line break at the end.
 fn pretty(value: &impl Serialize) -> String {
     // only string keys and an infallible writer, so serde_json does not fail
-    serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
+    let text = serde_json::to_string_pretty(value).unwrap_or_default() + "\n";
+    // such characters are within strings, except for line breaks
+    let escaped = |c: char| is_deceptive(c) && c != '\n';
+    if !text.contains(escaped) {
+        return text;
+    }
+    text.chars().map(|c| if escaped(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() }).collect()
 }
 
 fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {

@@ -167,3 +167,8 @@ fn commands_are_escaped() {
             && lines[5].starts_with("check: ")
     );
 }
+
+#[test]
+fn json_escapes_what_deceives() {
+    assert_eq!(super::pretty(&["a\u{202e}b\u{9b}\x7f\n"]), "[\n  \"a\\u202eb\\u009b\\u007f\\n\"\n]\n");
+}

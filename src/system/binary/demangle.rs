@@ -13,6 +13,9 @@ type Reader = fn(&str) -> Option<Name>;
 /// Languages with mangled names: the keyword in attach points, and the parser of symbols.
 const LANGUAGES: &[(&str, Reader)] = &[("rust", rust), ("cpp", cpp)];
 
+/// The beginning of an ABI tag in a demangled name.
+const ABI_TAG: &str = "[abi:";
+
 /// The demangled name of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
@@ -169,7 +172,19 @@ fn cpp(symbol: &str) -> Option<Name> {
     let bare = cpp_name(&read, options().no_params().no_return_type())?;
     // Names of templates may include the type of the result.
     let result = full.strip_suffix(typed.as_str()).map(|result| format!("{result}{bare}"));
-    Some(Name { language: "cpp", exact: full.clone(), bare: result.into_iter().chain([bare]).collect(), typed, full })
+    let mut bare: Vec<String> = result.into_iter().chain([bare]).collect();
+    // the source does not contain the tags that the library gives to a function, such as one that returns std::string
+    let untagged: Vec<String> = bare.iter().filter_map(|name| without_tags(name)).collect();
+    bare.extend(untagged);
+    Some(Name { language: "cpp", exact: full.clone(), bare, typed, full })
+}
+
+/// A name without its ABI tags (`name[abi:cxx11]`), if it has any.
+fn without_tags(name: &str) -> Option<String> {
+    let mut parts = name.split(ABI_TAG);
+    let first = parts.next()?.to_owned();
+    let rest: Vec<&str> = parts.map(|part| part.split_once(']').map_or(part, |(_, rest)| rest)).collect();
+    (!rest.is_empty()).then(|| first + &rest.concat())
 }
 
 fn cpp_symbol(symbol: &str) -> Option<cpp_demangle::BorrowedSymbol<'_>> {
@@ -211,6 +226,14 @@ mod tests {
         let is = name(symbol).unwrap().is(pattern);
         assert!(!is || may_match(symbol, pattern), "{symbol} {pattern}");
         is
+    }
+
+    #[test]
+    fn abi_tags() {
+        let (f, method) = ("_Z5r_strB5cxx11i", "_ZN1M4nameB5cxx11Ev");
+        assert!(is(f, "r_str") && is(f, "r_str[abi:cxx11]") && is(f, "r_str[abi:cxx11](int)") && !is(f, "str"));
+        assert!(is(method, "M::name") && is(method, "M::name[abi:cxx11]()"));
+        assert_eq!(name(f).unwrap().short(), "r_str");
     }
 
     #[test]
