@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::builtins;
+use crate::builtins::options::RunArguments;
 use crate::codegen::artifact::{Artifact, Manifest};
 use crate::failure::{Failure, reason};
 use crate::input;
@@ -29,7 +30,7 @@ use crate::system::portability::requirements::{Difference, Requirements};
 /// The first bytes of a bundle.
 const MAGIC: &[u8; 8] = b"\x7frbtBPF\n";
 /// The version of the format, including that of the description.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// Size of the trailer after a bundle in a program.
 const TRAILER: u64 = 8 + MAGIC.len() as u64;
 /// Maximum size of a bundle.
@@ -48,6 +49,10 @@ pub struct Bundle {
     pub risky: bool,
     /// It was compiled to run with a command (`-c`).
     pub command: bool,
+    /// A run chooses the traced processes: `-p`, `-c`, `--follow`, `--cgroup` and `--container`.
+    pub target: bool,
+    /// The arguments of the script that a run gives.
+    pub arguments: RunArguments,
     /// The settings with which it was compiled.
     pub settings: Built,
     /// The script, without its text.
@@ -178,6 +183,8 @@ pub struct BundleInfo {
     pub risky: bool,
     /// See [`Bundle::help`].
     pub help: String,
+    /// See [`Bundle::arguments`].
+    pub arguments: RunArguments,
     /// See [`Bundle::kernels`].
     pub kernels: Vec<CheckedKernel>,
 }
@@ -191,6 +198,8 @@ impl Bundle {
             kernel: about.kernel,
             risky: about.risky,
             command: env.invocation.has_child,
+            target: env.invocation.late_bound.target,
+            arguments: about.arguments,
             settings: Built::of(env.settings, env.invocation),
             script,
             help: about.help,
@@ -277,6 +286,9 @@ impl Bundle {
         let length = usize::try_from(u64::from_le_bytes(*length)).ok().filter(|n| *n <= body.len()).ok_or(BundleError::Changed)?;
         let (text, mut objects) = body.split_at(length);
         let mut bundle: Self = serde_json::from_slice(text).map_err(|e| BundleError::Unreadable(e.to_string()))?;
+        if !bundle.arguments.is_valid() {
+            return Err(BundleError::Unreadable("its arguments are not valid".into()));
+        }
         for variant in &mut bundle.variants {
             let size = usize::try_from(variant.size).ok();
             variant.manifest.check().map_err(|what| BundleError::Unreadable(format!("{what} is not valid")))?;
@@ -392,7 +404,13 @@ mod tests {
         recorder.has(Feature::Loop);
         recorder.type_named(crate::system::TypeName::Struct, "task_struct");
         recorder.syscall_number("openat");
-        let about = BundleInfo { kernel: "6.1.0".into(), risky: false, help: "help".into(), kernels: Vec::new() };
+        let about = BundleInfo {
+            kernel: "6.1.0".into(),
+            risky: false,
+            help: "help".into(),
+            arguments: RunArguments::default(),
+            kernels: Vec::new(),
+        };
         let manifest = Manifest { stacks: vec![127], ..Manifest::default() };
         let answers: Vec<RecordedAnswer> =
             recorder.portable().unwrap().into_questions().map(|question| RecordedAnswer::new(question, sys)).collect();

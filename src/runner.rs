@@ -5,16 +5,18 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::builtins::options::ArgumentValues;
 use crate::bundle::Bundle;
 use crate::cli::build::{RunnerCommand, compiled, parse_run};
 use crate::cli::{self, Run};
+use crate::codegen::artifact::Manifest;
 use crate::diag;
 use crate::failure::{Failure, reason};
 use crate::launch::explain::{Explainer, REFUSED};
 use crate::launch::{self, Launch, LaunchInput, RunError};
 use crate::output_files::Destinations;
-use crate::probes::Env;
-use crate::settings::Settings;
+use crate::probes::{Attach, Env};
+use crate::settings::{CgroupFilter, Settings};
 use crate::startup;
 use crate::streams::{report, to_stderr, to_stdout};
 use crate::system::machine::live::Live;
@@ -95,14 +97,22 @@ fn run(run: &Run, place: &BundleLocation) -> Result<u8, Failure> {
     let bundle = place.bundle()?;
     fits(run, &bundle)?;
     launch::require::require_privileges()?;
-    let (settings, invocation) = (settings(run, &bundle)?, bundle.settings.invocation(&run.invocation));
+    let (settings, mut invocation) = (settings(run, &bundle)?, bundle.settings.invocation(&run.invocation));
+    let arguments = arguments(run, &bundle)?;
+    if let Some(pid) = settings.pid {
+        launch::require::require_process("-p", pid)?;
+    }
+    invocation.cgroup = launch::require::require_cgroup(run)?;
+    invocation.argument_memory = arguments.memory.clone();
     let child = run.child.as_deref().map(launch::child).transpose()?;
     let sys = Live::new().with_debug_dirs(&settings.debug_dirs);
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     if let Some(text) = bundle.is_unchecked(&release).filter(|_| run.warnings && !run.quiet) {
         to_stderr(&format!("{} {}\n", paint("note:", terminal::NOTE, run.color), diag::plain(&text)));
     }
-    let artifact = bundle.artifact(&sys)?;
+    let mut artifact = bundle.artifact(&sys)?;
+    artifact.manifest.answer(&arguments).map_err(|e| Failure::new(e).code("bad-option"))?;
+    traces_target(&artifact.manifest, &settings, invocation.cgroup.as_ref())?;
     let script = bundle.script;
     let launch = Launch::prepare(run, &script, &settings, false)?;
     let given = LaunchInput {
@@ -130,8 +140,16 @@ fn fits(run: &Run, bundle: &Bundle) -> Result<(), Failure> {
     }
     match (bundle.command, run.child.is_some()) {
         (true, false) => return error("the bundle was built to trace a command".into(), "give one: -c COMMAND"),
-        (false, true) => return error("the bundle was not built to trace a command".into(), "build it with -c COMMAND"),
+        (false, true) if !bundle.target => {
+            return error("the bundle was not built to trace a command".into(), "build it with -c COMMAND");
+        }
         _ => {}
+    }
+    if !bundle.target && (run.settings.pid.is_some() || run.settings.follow || run.cgroup.is_some() || run.container.is_some()) {
+        return error("the code of the bundle cannot select processes".into(), "use a predicate in the script: /pid == $1/");
+    }
+    if bundle.settings.follows() && run.child.is_none() && run.settings.pid.is_none() {
+        return error("the bundle was built with --follow".into(), "give a process to follow: -c COMMAND or -p PID");
     }
     if let Some(format) = Destinations::of(run)?.formats().find(|format| format.timed).filter(|_| !bundle.settings.has_times()) {
         let name = format.name;
@@ -141,6 +159,36 @@ fn fits(run: &Run, bundle: &Bundle) -> Result<(), Failure> {
         return error("the bundle was not built for --otlp, which needs the origin of records".into(), "build it with --otlp URL");
     }
     Ok(())
+}
+
+/// The values of the script's arguments.
+fn arguments(run: &Run, bundle: &Bundle) -> Result<ArgumentValues, Failure> {
+    let (params, options) = cli::script_args(&run.words, &bundle.arguments.valued());
+    bundle.arguments.values(&params, &options).map_err(|(message, help)| {
+        let failure = Failure::new(message).code("bad-option");
+        if let Some(help) = help { failure.help(help) } else { failure }
+    })
+}
+
+/// Checks that the code can select the processes of the run.
+fn traces_target(manifest: &Manifest, settings: &Settings, cgroup: Option<&CgroupFilter>) -> Result<(), Failure> {
+    if let Some(cgroup) = cgroup.filter(|cgroup| cgroup.level.is_none()) {
+        let message = format!("the depth of the cgroup {} is unknown here", cgroup.path.display());
+        return Err(Failure::new(message).code("no-cgroup").help("run it outside of the container"));
+    }
+    let option = match (settings.pid, cgroup) {
+        (Some(_), _) => "-p",
+        (None, Some(_)) => "--cgroup",
+        (None, None) => return Ok(()),
+    };
+    let sites = manifest.programs.iter().flat_map(|program| &program.sites);
+    match sites.into_iter().find(|site| matches!(site.attach, Attach::Iter { of_tasks: false, .. })) {
+        Some(site) => {
+            let message = format!("{option} limits only iterators over tasks and their resources, not {}", site.name);
+            Err(Failure::new(message).code("unsupported-in-probe").help(format!("remove {option}")))
+        }
+        None => Ok(()),
+    }
 }
 
 fn settings(run: &Run, bundle: &Bundle) -> Result<Settings, Failure> {

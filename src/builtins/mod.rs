@@ -703,6 +703,11 @@ pub fn is_followed(row: &Builtin) -> bool {
     process::is_followed(row)
 }
 
+/// Is the result an argument of the run that the code does not contain?
+pub fn is_argument(row: &Builtin, invocation: &Invocation) -> bool {
+    options::is_argument(row, invocation) || process::is_argument(row, invocation)
+}
+
 /// The kernel functions that the code of a call calls; `consts` are the constants that its row stored.
 pub fn kernel_functions(row: &Builtin, consts: &[i64]) -> &'static [&'static str] {
     process::kernel_functions(row, consts)

@@ -1,14 +1,22 @@
 //! Options of a script: named options after `--`, and the settings of the run.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Accepts, ArgInfo, Builtin, CallInfo, Codegen, Lit, Param, Returns};
-use crate::diag::{Diagnostic, Span};
+use crate::diag::{Diagnostic, Span, nearest};
+use crate::emit::Operand;
 use crate::probes::ContextFeatures;
-use crate::settings::{Invocation, SETTINGS, SWITCH, Settings, TEXT, UNDECIDED, parse_bool, parse_int};
-use crate::types::{Field, Record, Type};
+use crate::settings::{
+    Argument, Invocation, LateBound, MAX_ARGUMENT_TEXT, SETTINGS, SWITCH, Settings, TEXT, UNDECIDED, parse_bool, parse_int,
+};
+use crate::types::{Field, Int, Record, Type};
 
 const GETOPT: &str = "getopt";
+/// A number in the memory of arguments.
+const WORD: Int = Int { bytes: 8, signed: false };
 
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
@@ -18,10 +26,30 @@ pub(super) const ROWS: &[Builtin] = &[
             Param::optional("default", Accepts::Any),
             Param::optional("description", Accepts::LitStr),
         ],
-        returns: Returns::By(|f| check_option(f).map(|(ty, _)| ty)),
+        returns: Returns::By(|f| {
+            let (ty, _) = check_option(f)?;
+            let name = f.text(0).map(String::from_utf8_lossy).unwrap_or_default();
+            let late_bound = &f.invocation.late_bound;
+            let Some(place) = late_bound.use_place(&Argument::Option(name.into_owned())) else { return Ok(ty) };
+            f.bind_consts(&[place.into(), late_bound.size().into()]);
+            Ok(if matches!(ty, Type::Str(_)) { Type::Str(MAX_ARGUMENT_TEXT) } else { ty })
+        }),
         needs: ContextFeatures::NONE,
         risky: false,
-        codegen: Codegen::Fold(|f| check_option(f).map(|(_, value)| value)),
+        codegen: Codegen::Known(
+            |f| {
+                let name = f.text(0).map(String::from_utf8_lossy).unwrap_or_default().into_owned();
+                let is_known = !f.invocation.late_bound.contains(&Argument::Option(name));
+                is_known.then(|| check_option(f)).and_then(|checked| checked.ok()).map(|(_, value)| value)
+            },
+            |e, u, _| {
+                let at = e.argument(u.const_at(0) as u32, u.const_at(1) as u32);
+                if matches!(u.ty, Type::Str(_)) {
+                    return Operand::mem(u.ty.clone(), at);
+                }
+                Operand::reg(u.ty.clone(), e.load(at, 0, WORD))
+            },
+        ),
         doc: "Returns the value of a named option, which users give after -- as --name=value or --name value. The default value determines the type. Without one, the option is a switch. In attach points, $name stands for the value: commas yield several attach points, and an empty value or 0 yields none. -- --help lists the options of a script.",
         example: "begin { printf(\"%d\\n\", getopt(\"depth\", 3, \"how deep to look\")); }",
     },
@@ -38,7 +66,7 @@ pub(super) const ROWS: &[Builtin] = &[
 ];
 
 /// A named option, as declared at one place in a script.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScriptOption {
     /// The name without dashes.
     pub name: String,
@@ -47,6 +75,7 @@ pub struct ScriptOption {
     /// For the script's help.
     pub description: Option<String>,
     /// The call.
+    #[serde(skip)]
     pub span: Span,
 }
 
@@ -54,6 +83,11 @@ impl ScriptOption {
     /// Does it take a value, unlike a switch?
     pub fn takes_value(&self) -> bool {
         !matches!(self.default, Default::Bool(_))
+    }
+
+    /// Is its value text?
+    pub fn is_text(&self) -> bool {
+        matches!(self.default, Default::Str(_))
     }
 
     /// Its substitution in an attach point: the last given value, or else the default; nothing for a switch.
@@ -67,8 +101,62 @@ impl ScriptOption {
     }
 }
 
+impl ScriptOption {
+    /// Its value: the default, or what is given for it, which may be nothing.
+    ///
+    /// # Errors
+    /// What is wrong, and a remedy.
+    pub fn value(&self, given: Option<Option<&str>>) -> Result<Lit, (String, Option<String>)> {
+        let name = &self.name;
+        let bad = |value: &str, wants: &str| Err((format!("--{name}={value}: the option takes {wants}"), None));
+        let text = match (&self.default, given) {
+            (Default::Bool(default), None) => return Ok(Lit::Int((*default).into())),
+            (Default::Bool(_), Some(None)) => return Ok(Lit::Int(1)),
+            (Default::Int(n), None) => return Ok(Lit::Int(*n)),
+            (Default::Str(text), None) => return Ok(Lit::Str(text.as_bytes().to_vec())),
+            (Default::Int(_) | Default::Str(_), Some(None)) => {
+                return Err((format!("--{name} needs a value"), Some(format!("--{name}=VALUE"))));
+            }
+            (_, Some(Some(text))) => text,
+        };
+        match &self.default {
+            Default::Bool(_) => match parse_bool(text) {
+                Ok(b) => Ok(Lit::Int(b.into())),
+                Err(_) => bad(text, "true or false"),
+            },
+            Default::Int(n) => match (number(*n), signed(text)) {
+                (ty, Some(value)) if ty == Type::I64 => Ok(Lit::Int(value)),
+                (_, Some(value)) if value < 0 => bad(text, "a number that is not negative"),
+                (ty, _) => match parse_int(text) {
+                    Ok(n) if ty == Type::U64 => Ok(Lit::Int(n as i64)),
+                    Ok(_) | Err(_) => bad(text, "a number"),
+                },
+            },
+            Default::Str(_) => Ok(Lit::Str(text.as_bytes().to_vec())),
+        }
+    }
+}
+
+/// The row whose calls read arguments of the run.
+pub fn argument_row() -> &'static Builtin {
+    match super::find(GETOPT) {
+        Some(row) => row,
+        None => crate::bug!("there is no {GETOPT}"),
+    }
+}
+
+pub(super) fn is_argument(row: &Builtin, invocation: &Invocation) -> bool {
+    row.name == GETOPT && invocation.late_bound.size() > 0
+}
+
+/// The argument that a call reads when the program runs.
+pub fn argument<'a>(row: &Builtin, consts: &[i64], invocation: &'a Invocation) -> Option<&'a Argument> {
+    let place = consts.first().filter(|_| row.name == GETOPT)?;
+    invocation.late_bound.argument_at(u32::try_from(*place).ok()?)
+}
+
 /// The default value of an option, or a switch.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Default {
     /// A switch.
     Bool(bool),
@@ -105,34 +193,158 @@ fn check_option(f: &CallInfo) -> Result<(Type, Lit), Diagnostic> {
         return Err(d.help("the default determines the type of the option"));
     };
     f.notes.borrow_mut().options.push(option.clone());
-    let name = &option.name;
-    let bad = |value: &str, wants: &str| Diagnostic::error("bad-option", f.span, format!("--{name}={value}: the option takes {wants}"));
     // The last given value counts.
-    let value = f.invocation.options.iter().rev().find(|(n, _)| n == name).map(|(_, v)| v.as_deref());
-    match (&option.default, value) {
-        (Default::Bool(_), Some(None)) => Ok((Type::Bool, Lit::Int(1))),
-        (Default::Int(_) | Default::Str(_), Some(None)) => {
-            let d = Diagnostic::error("bad-option", f.span, format!("--{name} needs a value"));
-            Err(d.help(format!("--{name}=VALUE")))
-        }
-        (Default::Bool(default), None) => Ok((Type::Bool, Lit::Int((*default).into()))),
-        (Default::Bool(_), Some(Some(text))) => match parse_bool(text) {
-            Ok(b) => Ok((Type::Bool, Lit::Int(b.into()))),
-            Err(_) => Err(bad(text, "true or false")),
-        },
-        (Default::Int(n), None) => Ok((number(*n), Lit::Int(*n))),
-        (Default::Int(n), Some(Some(text))) => match (number(*n), signed(text)) {
-            (ty, Some(value)) if ty == Type::I64 => Ok((ty, Lit::Int(value))),
-            (_, Some(value)) if value < 0 => Err(bad(text, "a number that is not negative")),
-            (ty, _) => match parse_int(text) {
-                Ok(n) if ty == Type::U64 => Ok((ty, Lit::Int(n as i64))),
-                Ok(_) | Err(_) => Err(bad(text, "a number")),
-            },
-        },
-        (Default::Str(text), None) => Ok((Type::Str(0), string(text, f)?)),
-        (Default::Str(_), Some(Some(text))) => Ok((Type::Str(0), string(text, f)?)),
+    let value = f.invocation.options.iter().rev().find(|(n, _)| *n == option.name).map(|(_, v)| v.as_deref());
+    let lit = option.value(value).map_err(|(message, help)| {
+        let d = Diagnostic::error("bad-option", f.span, message);
+        if let Some(help) = help { d.help(help) } else { d }
+    })?;
+    match (&option.default, lit) {
+        (Default::Bool(_), lit) => Ok((Type::Bool, lit)),
+        (Default::Int(n), lit) => Ok((number(*n), lit)),
+        (Default::Str(_), Lit::Str(text)) => Ok((Type::Str(0), string(text, f)?)),
+        (Default::Str(_), Lit::Int(_) | Lit::Word(_)) => crate::bug!("the option --{} is text", option.name),
     }
 }
+
+/// The arguments that a compiled script takes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RunArguments {
+    /// The named options.
+    options: Vec<ScriptOption>,
+    /// The names of options that were fixed when it was compiled.
+    fixed: Vec<String>,
+    /// Offsets of the arguments in memory.
+    places: Vec<(Argument, u32)>,
+    /// Bytes of that memory.
+    size: u32,
+}
+
+/// The values of the arguments of a compiled script.
+#[derive(Clone, Debug, Default)]
+pub struct ArgumentValues {
+    /// As the code reads them.
+    pub memory: Vec<u8>,
+    values: BTreeMap<Argument, Lit>,
+}
+
+/// Why arguments do not fit a compiled script: a message, and a remedy.
+pub type WrongArgument = (String, Option<String>);
+
+impl RunArguments {
+    /// Those of a script with these options.
+    pub fn new(options: &[ScriptOption], late_bound: &LateBound) -> Self {
+        let is_late_bound = |o: &&ScriptOption| late_bound.contains(&Argument::Option(o.name.clone()));
+        let (free, fixed): (Vec<&ScriptOption>, Vec<&ScriptOption>) = options.iter().partition(is_late_bound);
+        Self {
+            options: free.into_iter().cloned().collect(),
+            fixed: fixed.into_iter().map(|o| o.name.clone()).collect(),
+            places: late_bound.used(),
+            size: late_bound.size(),
+        }
+    }
+
+    /// Can it have been written by rbt?
+    pub fn is_valid(&self) -> bool {
+        self.size <= MAX_ARGUMENTS && self.places.iter().all(|(_, place)| *place < self.size)
+    }
+
+    /// The options whose value may be the next argument.
+    pub fn valued(&self) -> Vec<&str> {
+        self.options.iter().filter(|o| o.takes_value()).map(|o| o.name.as_str()).collect()
+    }
+
+    /// The values of these arguments.
+    ///
+    /// # Errors
+    /// They do not fit the script.
+    pub fn values(&self, params: &[String], given: &[(String, Option<String>)]) -> Result<ArgumentValues, WrongArgument> {
+        if let Some((name, _)) = given.iter().find(|(name, _)| !self.options.iter().any(|o| o.name == *name)) {
+            return Err(self.unknown(name));
+        }
+        let takes_params = self.places.iter().any(|(argument, _)| !matches!(argument, Argument::Option(_)));
+        if let Some(word) = params.first().filter(|_| !takes_params) {
+            return Err((format!("the script takes no positional parameters, and `{word}` is one"), None));
+        }
+        let mut values = BTreeMap::new();
+        for option in &self.options {
+            let value = given.iter().rev().find(|(name, _)| *name == option.name).map(|(_, value)| value.as_deref());
+            values.insert(Argument::Option(option.name.clone()), option.value(value)?);
+        }
+        let param = |n: u32| (n as usize).checked_sub(1).and_then(|i| params.get(i)).map_or("", String::as_str);
+        for (argument, _) in &self.places {
+            let value = match argument {
+                Argument::Option(_) => continue,
+                Argument::Text(n) => Lit::Str(param(*n).as_bytes().to_vec()),
+                Argument::Count => Lit::Int(params.len() as i64),
+                Argument::Number(n) => match param(*n) {
+                    "" => Lit::Int(0),
+                    text => Lit::Int(signed(text).ok_or_else(|| (format!("the parameter ${n} is a number, and `{text}` is none"), None))?),
+                },
+            };
+            values.insert(argument.clone(), value);
+        }
+        let mut memory = vec![0; self.size as usize];
+        for (argument, place) in &self.places {
+            let bytes = match values.get(argument) {
+                Some(Lit::Int(n)) => n.to_ne_bytes().to_vec(),
+                Some(Lit::Str(text)) if text.len() < MAX_ARGUMENT_TEXT as usize => text.clone(),
+                Some(Lit::Str(text)) => {
+                    let limit = MAX_ARGUMENT_TEXT - 1;
+                    return Err((format!("the argument `{}` is longer than {limit} bytes", String::from_utf8_lossy(text)), None));
+                }
+                Some(Lit::Word(_)) | None => continue,
+            };
+            memory.iter_mut().skip(*place as usize).zip(bytes).for_each(|(to, from)| *to = from);
+        }
+        Ok(ArgumentValues { memory, values })
+    }
+
+    fn unknown(&self, name: &str) -> WrongArgument {
+        if self.fixed.iter().any(|fixed| fixed == name) {
+            return (format!("the option --{name} was fixed when the bundle was built"), Some(format!("build it with --{name}")));
+        }
+        let names: Vec<String> = self.options.iter().map(|o| format!("--{}", o.name)).collect();
+        let all = if names.is_empty() { "it has none".to_string() } else { format!("it has {}", names.join(", ")) };
+        let near = nearest(name, self.options.iter().map(|o| o.name.as_str()));
+        let help = near.map_or(all.clone(), |near| format!("did you mean `--{near}`? ({all})"));
+        (format!("the script has no option `--{name}`"), Some(help))
+    }
+
+    /// The lines about them in the script's help.
+    pub fn help(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !self.options.is_empty() {
+            lines.push("Options of the script:".to_string());
+            let all = list(&self.options);
+            lines.extend(all.into_iter().take(self.options.len()));
+        }
+        if !self.fixed.is_empty() {
+            let names: Vec<String> = self.fixed.iter().map(|name| format!("--{name}")).collect();
+            lines.push(format!("Fixed when the script was compiled: {}", names.join(", ")));
+        }
+        lines
+    }
+}
+
+impl ArgumentValues {
+    /// The value of an argument.
+    pub fn value(&self, argument: &Argument) -> Option<&Lit> {
+        self.values.get(argument)
+    }
+
+    /// Its text.
+    pub fn text(&self, argument: &Argument) -> Option<String> {
+        match self.values.get(argument)? {
+            Lit::Int(n) => Some(n.to_string()),
+            Lit::Str(text) => Some(String::from_utf8_lossy(text).into_owned()),
+            Lit::Word(word) => Some(word.clone()),
+        }
+    }
+}
+
+/// The maximum size of the arguments in memory, in bytes.
+const MAX_ARGUMENTS: u32 = 1 << 20;
 
 /// All settings as a record, and its bytes.
 fn settings(s: &Settings) -> (Type, Vec<u8>) {
@@ -169,13 +381,13 @@ fn signed(text: &str) -> Option<i64> {
     }
 }
 
-fn string(text: &str, f: &CallInfo) -> Result<Lit, Diagnostic> {
+fn string(text: Vec<u8>, f: &CallInfo) -> Result<Lit, Diagnostic> {
     let max = f.settings.max_strlen;
     if text.len() as u64 >= max {
         let message = format!("the option's text has {} bytes; the limit is {}", text.len(), max.saturating_sub(1));
         return Err(Diagnostic::error("too-long", f.span, message).help("raise it with the setting max_strlen"));
     }
-    Ok(Lit::Str(text.as_bytes().to_vec()))
+    Ok(Lit::Str(text))
 }
 
 /// The lines of a script's help about these options.

@@ -1,8 +1,9 @@
 //! Information about the probe itself.
 
 use super::{Builtin, CallInfo, Codegen, Lit, Returns, memory};
+use crate::diag::Diagnostic;
 use crate::emit::Operand;
-use crate::probes::{ArgRef, ContextFeatures};
+use crate::probes::{ArgRef, ContextFeatures, timer};
 use crate::types::Type;
 
 /// Names of probes are padded to a multiple of this size in bytes, so that probes that differ only in their names can share a
@@ -43,7 +44,12 @@ pub(super) const ROWS: &[Builtin] = &[
     Builtin {
         name: "probe",
         params: &[],
-        returns: Returns::By(|f| Ok(Type::Str((f.site.name.len() as u32 + 1).next_multiple_of(NAME_STEP)))),
+        returns: Returns::By(|f| {
+            if timer::argument_of(&f.site.name, &f.site.attach).is_some() {
+                return Err(Diagnostic::error("not-constant", f.span, "the name of this probe is not known yet"));
+            }
+            Ok(Type::Str((f.site.name.len() as u32 + 1).next_multiple_of(NAME_STEP)))
+        }),
         needs: ContextFeatures::NONE,
         risky: false,
         codegen: Codegen::Either(

@@ -5,6 +5,7 @@ use crate::diag::Diagnostic;
 use crate::emit::shared::LoadConstants;
 use crate::emit::{Builder, Cmp, Helper, IntValue, KernelType, Operand};
 use crate::probes::{self, ContextFeatures};
+use crate::settings::Invocation;
 use crate::system::machine::users;
 use crate::system::{Feature, TypeName};
 use crate::types::{Deferred, Int, Space, Type};
@@ -28,9 +29,14 @@ const TID: &str = "tid";
 const NAME_OF_TASK: &str = "comm";
 /// The name of the builtin that tells whether the current process descends from the command.
 pub const FOLLOWED: &str = "followed";
+const HAS_COMMAND: &str = "has_cpid";
 
 pub(super) fn is_thread_id(row: &Builtin) -> bool {
     row.name == TID
+}
+
+pub(super) fn is_argument(row: &Builtin, invocation: &Invocation) -> bool {
+    row.name == HAS_COMMAND && invocation.late_bound.target
 }
 
 /// Does a use of this row ask whether the current process is a descendant of the command?
@@ -213,7 +219,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "cpid",
         params: &[],
         returns: Returns::By(|f| {
-            if !f.invocation.has_child {
+            if !f.invocation.has_child && !f.invocation.late_bound.target {
                 f.warn(
                     Diagnostic::warning("no-command-pid", f.span, format!("`{}` is 0, because rbt runs no command", f.name))
                         .help("add -c COMMAND"),
@@ -228,12 +234,18 @@ pub(super) const ROWS: &[Builtin] = &[
         example: "tracepoint:syscalls:sys_enter_openat /pid == cpid/ { printf(\"%s\\n\", str(args.filename)); }",
     },
     Builtin {
-        name: "has_cpid",
+        name: HAS_COMMAND,
         params: &[],
         returns: Returns::Always(Type::Bool),
         needs: ContextFeatures::NONE,
         risky: false,
-        codegen: Codegen::Fold(|f| Ok(Lit::Int(f.invocation.has_child.into()))),
+        codegen: Codegen::Known(
+            |f| (!f.invocation.late_bound.target).then(|| Lit::Int(f.invocation.has_child.into())),
+            |e, u, _| {
+                let child = e.start(std::mem::offset_of!(LoadConstants, child));
+                Operand::reg(u.ty.clone(), e.cmp(Cmp::Ne, child, e.int(0)))
+            },
+        ),
         doc: "True if rbt runs a command (-c).",
         example: "begin { if (has_cpid) { printf(\"there is a command\\n\"); } }",
     },

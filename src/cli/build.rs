@@ -33,12 +33,15 @@ kernels with fewer features. rbt-run first checks all other facts about types, f
 variant fits the kernel, it names the differences and attaches nothing.";
 
 const EXAMPLES: &str =
-    "The build fixes the script's options and arguments, and the options of rbt that affect its code (-c, --follow, --max-overhead …). The \
-     options of rbt-run select the output, the format, the command and the duration of a run. See `rbt-run --help`.
+    "A run of the bundle takes what it needs not know earlier: the traced processes (-p, -c, --follow, --cgroup, --container), the script's \
+     options and positional parameters, the output and its format, and the duration. The build fixes the script's options that it gets, those \
+     that choose types, attach points or sizes, and the options of rbt that affect code (--max-overhead …). The help of the bundle, \
+     `rbt-run BUNDLE --help`, lists what the run takes. See `rbt-run --help`.
 
 Examples:
-  rbt build opensnoop --failed -o failed.bundle       compile a tool with its option --failed
-  rbt-run failed.bundle -f json                       run it
+  rbt build opensnoop -o open.bundle                  compile a tool
+  rbt-run open.bundle --comm=cat -f json              run it, with its option --comm
+  rbt build opensnoop --failed -o failed.bundle       compile it with its option --failed
   rbt build --exe opensnoop -o opensnoop              write a program that needs no rbt-run
   rbt build opensnoop --against kernels/              also check it against each kernel
   rbt build -e 'profile:hz:99 { @[comm] = count(); }' -o who.bundle
@@ -178,14 +181,14 @@ pub fn run_command() -> clap::Command {
         .value_hint(clap::ValueHint::FilePath)
         .value_parser(value_parser!(PathBuf))
         .help("A file that `rbt build` wrote");
-    compiled("rbt-run").override_usage("rbt-run [OPTIONS] BUNDLE [OPTIONS]").arg(bundle)
+    compiled("rbt-run").override_usage("rbt-run [OPTIONS] BUNDLE [OPTIONS] [ARGS]").arg(bundle)
 }
 
 /// The options of a compiled script that is a program of this name.
 pub fn compiled(name: &str) -> clap::Command {
     clap::Command::new("rbt-run")
         .bin_name(name.to_string())
-        .override_usage(format!("{name} [OPTIONS]"))
+        .override_usage(format!("{name} [OPTIONS] [ARGS]"))
         .version(concat!("v", env!("CARGO_PKG_VERSION")))
         .about(RUN_ABOUT.lines().next().unwrap_or_default())
         .long_about(RUN_ABOUT)
@@ -210,13 +213,20 @@ pub fn compiled(name: &str) -> clap::Command {
 pub fn parse_run(args: impl IntoIterator<Item = OsString>, bundle_name: Option<&str>) -> Result<RunnerCommand, Failure> {
     let args = split::with_numbers(args.into_iter().skip(1), flags::long_at_run);
     let name = bundle_name.unwrap_or("rbt-run");
+    let (args, script_words) = split::split_at_run(args, bundle_name.is_some());
+    let script_words: Vec<String> = script_words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let parsed = |found: &clap::ArgMatches| -> Result<Box<Run>, Failure> {
+        let mut run = flags::read_at_run(found)?.run;
+        run.words = script_words.clone();
+        Ok(Box::new(run))
+    };
     let command = bundle_name.map_or_else(run_command, compiled);
     let words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let found = match command.try_get_matches_from([OsString::from(name)].into_iter().chain(args)) {
         Ok(found) => found,
         Err(e) if e.use_stderr() => {
             let failure = super::usage::usage_error_of(name, &e, &words);
-            return Err(failure.help(format!("`{name} --help` lists the options; `rbt build` fixed the script's own options")));
+            return Err(failure.help(format!("`{name} --help` lists the options")));
         }
         Err(e) => return Ok(RunnerCommand::Say(e.render().to_string())),
     };
@@ -224,10 +234,10 @@ pub fn parse_run(args: impl IntoIterator<Item = OsString>, bundle_name: Option<&
     let help = found.get_flag("help");
     match bundle {
         None if bundle_name.is_some() && help => Ok(RunnerCommand::Explain(None)),
-        None if bundle_name.is_some() => Ok(RunnerCommand::Run(Box::new(flags::read_at_run(&found)?.run), None)),
+        None if bundle_name.is_some() => Ok(RunnerCommand::Run(parsed(&found)?, None)),
         None if help => Ok(RunnerCommand::Say(run_command().render_long_help().to_string())),
         None => Err(Failure::new("rbt-run needs a bundle").help("`rbt build SCRIPT -o FILE` writes one")),
         Some(path) if help => Ok(RunnerCommand::Explain(Some(path))),
-        Some(path) => Ok(RunnerCommand::Run(Box::new(flags::read_at_run(&found)?.run), Some(path))),
+        Some(path) => Ok(RunnerCommand::Run(parsed(&found)?, Some(path))),
     }
 }

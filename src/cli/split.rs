@@ -46,6 +46,37 @@ pub(super) fn split(args: &mut Vec<OsString>) -> (Vec<OsString>, Vec<OsString>, 
     (options, rest, twice)
 }
 
+/// The same for `rbt-run`: its options with the bundle, and the arguments of the script. `embedded`: the program contains the
+/// bundle, so all arguments follow the script.
+pub(super) fn split_at_run(args: Vec<OsString>, embedded: bool) -> (Vec<OsString>, Vec<OsString>) {
+    const OWN: [&str; 4] = ["--help", "-h", "--version", "-V"];
+    let (mut options, mut words, mut script) = (Vec::new(), Vec::new(), embedded);
+    let mut args = args.into_iter();
+    while let Some(arg) = args.next() {
+        let text = arg.to_string_lossy().into_owned();
+        let looks_so = text.len() > 1 && text.starts_with('-');
+        if text == "--" {
+            words.extend(args);
+            break;
+        }
+        match option_of(&text, flags::long_at_run, flags::short_at_run) {
+            Some(found) => {
+                options.push(arg);
+                if found.wants_value {
+                    options.extend(args.next());
+                }
+            }
+            None if OWN.contains(&text.as_str()) || looks_so && !script => options.push(arg),
+            None if !script => {
+                script = true;
+                options.push(arg);
+            }
+            None => words.push(arg),
+        }
+    }
+    (options, words)
+}
+
 /// Joins a number to the preceding option that takes an optional number: `--watch 2` is `--watch=2`.
 pub(super) fn with_numbers(args: impl Iterator<Item = OsString>, long: fn(&str) -> Option<Flag>) -> Vec<OsString> {
     let mut args = args.peekable();
@@ -89,13 +120,17 @@ struct OptionShape {
 }
 
 fn option(text: &str) -> Option<OptionShape> {
+    option_of(text, flags::long, flags::short)
+}
+
+fn option_of(text: &str, long_flag: fn(&str) -> Option<Flag>, short_flag: fn(char) -> Option<Flag>) -> Option<OptionShape> {
     if let Some(long) = text.strip_prefix("--") {
         let (name, value) = long.split_once('=').map_or((long, None), |(n, v)| (n, Some(v)));
-        return Some(OptionShape { wants_value: flags::long(name)?.valued() && value.is_none(), program: false });
+        return Some(OptionShape { wants_value: long_flag(name)?.valued() && value.is_none(), program: false });
     }
     let mut letters = text.strip_prefix('-').filter(|l| !l.is_empty())?.chars();
     while let Some(letter) = letters.next() {
-        let flag = flags::short(letter)?;
+        let flag = short_flag(letter)?;
         if flag.valued() {
             return Some(OptionShape { wants_value: letters.next().is_none(), program: flag.is_program() });
         }

@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::builtins::Lit;
-use crate::probes::{Attach, ProgramType};
-use crate::settings::Mechanism;
+use crate::builtins::options::ArgumentValues;
+use crate::probes::{Attach, ProgramType, timer};
+use crate::settings::{Argument, Mechanism};
 use crate::types::Type;
 use crate::value::Pos;
 
@@ -34,7 +35,7 @@ pub struct Manifest {
     pub hits: Vec<Hits>,
     /// Programs that maintain the maps of followed processes and of Python interpreters, with their raw tracepoints.
     #[serde(default)]
-    pub followers: Vec<(String, String)>,
+    pub followers: Vec<Follower>,
     /// Which runs of each probe a limit may drop; empty if nothing limits the run.
     #[serde(default)]
     pub sampling: Vec<Sampling>,
@@ -123,6 +124,33 @@ impl Manifest {
         checks.iter().find(|(good, _)| !good).map_or(Ok(()), |(_, what)| Err(what))
     }
 
+    /// Completes the description with the arguments of a run.
+    ///
+    /// # Errors
+    /// An argument is no valid number for a timer.
+    pub fn answer(&mut self, values: &ArgumentValues) -> Result<(), String> {
+        for event in &mut self.events {
+            for (i, argument) in &event.arguments {
+                if let Some(literal) = event.literals.get_mut(*i) {
+                    *literal = values.value(argument).cloned();
+                }
+            }
+        }
+        for program in &mut self.programs {
+            for site in std::mem::take(&mut program.sites) {
+                let AttachSite { mut name, mut attach, pos } = site;
+                let number = timer::argument_of(&name, &attach).and_then(|argument| values.text(&argument));
+                match number.as_deref() {
+                    Some("" | "0") => continue,
+                    Some(number) => timer::set_argument(&mut name, &mut attach, number)?,
+                    None => {}
+                }
+                program.sites.push(AttachSite { name, attach, pos });
+            }
+        }
+        Ok(())
+    }
+
     /// Removes what differs between kernel builds and is irrelevant to records: the IDs of structs.
     pub fn forget_target(&mut self) {
         for map in &mut self.maps {
@@ -145,9 +173,9 @@ impl Manifest {
 pub use crate::emit::Slots;
 pub use crate::emit::second;
 pub use crate::emit::shared::{
-    CALL_MARKS, CODE_RECORD, CUT_REASONS, Code, FAILURE_RECORD, FAILURES_SECTION, FOLLOWED, Failure, Failures, GATES_SECTION, Gate,
-    HITS_SECTION, IN_NAMESPACE, LoadConstants, MOMENTS, Origin, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, ProbeCounters, Process, RING,
-    SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, State, TALLIES_SECTION, stacks_name,
+    ARGUMENTS_SECTION, CALL_MARKS, CODE_RECORD, CUT_REASONS, Code, FAILURE_RECORD, FAILURES_SECTION, FOLLOWED, Failure, Failures,
+    GATES_SECTION, Gate, HITS_SECTION, IN_NAMESPACE, LoadConstants, MOMENTS, Origin, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE,
+    ProbeCounters, Process, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, State, TALLIES_SECTION, stacks_name,
 };
 pub use crate::emit::unwind;
 pub use crate::emit::{MapDef, MapKind};
@@ -164,6 +192,17 @@ pub struct Hits {
     /// The range of the program's sites that these are about: the first, and the number. (A session has those of two
     /// probes.)
     pub sites: (usize, usize),
+}
+
+/// One of rbt's own programs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Follower {
+    /// The function's name in the object.
+    pub function: String,
+    /// Its raw tracepoint.
+    pub tracepoint: String,
+    /// It maintains [`FOLLOWED`]. A run that follows no process does not need it.
+    pub follows: bool,
 }
 
 /// A program.
@@ -183,7 +222,7 @@ pub struct Program {
     /// The reason for or against it, for `-v`; may be empty.
     #[serde(default)]
     pub why: String,
-    /// Is it attached to the process of `-c`?
+    /// Can it be attached to the process of `-c` alone?
     #[serde(default)]
     pub of_command: bool,
     /// The numbers of the script's probes that it serves, from 0 in order: each has its [`ProbeCounters`]. Two if
@@ -256,6 +295,9 @@ pub struct Event {
     /// Names of the sites that send it, if the record has an [`Origin`] after its first eight bytes.
     #[serde(default)]
     pub sites: Vec<String>,
+    /// Positions of arguments of the run: their values are [`literals`](Self::literals), too.
+    #[serde(default)]
+    pub arguments: Vec<(usize, Argument)>,
 }
 
 /// A place in the script where programs report failures, and the operation that fails.

@@ -87,7 +87,13 @@ impl<'a, 'c> Gen<'a, 'c> {
         let builtin = call.row.name.into();
         let labels = if event.capture.is_some() { self.labels(call) } else { Vec::new() };
         let sites = if self.e.options.origins { self.e.site_names().to_vec() } else { Vec::new() };
-        self.events.push((index, Event { builtin, pos, line, literals, labels, args: layout.args, sites }));
+        let argument = |(i, arg): (usize, &CallArg)| {
+            let CallArg::Value(Expr { kind: ExprKind::Call(call), .. }) = arg else { return None };
+            let argument = builtins::options::argument(call.row, &call.consts, self.cx.env.invocation)?;
+            Some((i, argument.clone()))
+        };
+        let arguments = call.args.iter().enumerate().filter_map(argument).collect();
+        self.events.push((index, Event { builtin, pos, line, literals, labels, args: layout.args, sites, arguments }));
         if event.ends_probe {
             self.stop();
         }

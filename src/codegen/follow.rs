@@ -3,29 +3,33 @@
 use std::sync::Arc;
 
 use super::ScriptCx;
+use super::artifact::Follower;
 use crate::emit::{SignalOffsets, TaskOffsets};
 use crate::system::{TargetInfo, TypeName};
 use crate::types::{Struct, Type};
 
 impl ScriptCx<'_, '_> {
     /// The programs that follow processes and their interpreters, each with its raw tracepoint, if the script needs them.
-    pub(super) fn followers(&self) -> Vec<(String, String)> {
+    pub(super) fn followers(&self) -> Vec<Follower> {
         if !self.cx.uses_followed_map() && !self.cx.uses_python() {
             return Vec::new();
         }
         let Some(offsets_of_task) = offsets(self.env.sys) else { return Vec::new() };
-        let named = |what: &str, tracepoint: &str| (format!("{what}_{tracepoint}"), tracepoint.to_owned());
+        let named = |follows: bool, tracepoint: &str| {
+            let what = if follows { "follow" } else { "python" };
+            Follower { function: format!("{what}_{tracepoint}"), tracepoint: tracepoint.to_owned(), follows }
+        };
         let mut programs = Vec::new();
         if self.cx.uses_followed_map() {
-            let (fork, exit) = (named("follow", "sched_process_fork"), named("follow", "sched_process_exit"));
-            self.cx.follow_fork(&fork.0, offsets_of_task);
-            self.cx.follow_exit(&exit.0, offsets_of_task);
+            let (fork, exit) = (named(true, "sched_process_fork"), named(true, "sched_process_exit"));
+            self.cx.follow_fork(&fork.function, offsets_of_task);
+            self.cx.follow_exit(&exit.function, offsets_of_task);
             programs.extend([fork, exit]);
         }
         if self.cx.uses_python() {
-            let (fork, exit) = (named("python", "sched_process_fork"), named("python", "sched_process_exit"));
-            self.cx.python_fork(&fork.0, offsets_of_task);
-            self.cx.python_exit(&exit.0, offsets_of_task);
+            let (fork, exit) = (named(false, "sched_process_fork"), named(false, "sched_process_exit"));
+            self.cx.python_fork(&fork.function, offsets_of_task);
+            self.cx.python_exit(&exit.function, offsets_of_task);
             programs.extend([fork, exit]);
         }
         programs

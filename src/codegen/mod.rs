@@ -380,6 +380,7 @@ fn codegen_options(stack_limits: StackLimits, script: &hir::Script, env: &Env) -
         timestamps: env.invocation.stamps,
         origins: env.invocation.sends_origin,
         follows_processes: settings.follows(env.invocation),
+        follows_at_run: env.invocation.late_bound.target,
         probes: script.probes.len() as u32,
         max_stacks: settings.max_stacks,
     }

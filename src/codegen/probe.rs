@@ -1,11 +1,13 @@
 //! A program: determines which site fired, applies filters, and runs the body.
 
+use std::mem::offset_of;
+
 use super::artifact::{AttachSite, Hits, Program};
 use super::{Body, CompiledProgram, Gen, ScriptCx, source_position};
 use crate::builtins;
 use crate::emit::shared::LoadConstants;
-use crate::emit::{Cmp, Helper, Operand, ProgramCx, Repr};
-use crate::probes::{Attach, Env, ProbeSite, syscall};
+use crate::emit::{Builder, Cmp, Helper, IntValue, Operand, ProgramCx, Repr};
+use crate::probes::{Attach, Env, ProbeSite, iter, syscall};
 use crate::sema::hir;
 use crate::system::Feature;
 use crate::types::{Int, Type};
@@ -77,13 +79,13 @@ impl ScriptCx<'_, '_> {
         }
     }
 
-    /// Does it trace only the process of `-c`? It does if it can be attached to a process, and neither the run nor the script
+    /// Does it trace only the process of `-c`, if there is one? It does if it can be attached to a process, and neither the run nor the script
     /// asks for descendants. A script that uses `followed` chooses its processes by itself: were its other probes limited to
     /// the command, it would see calls of descendants without their returns.
     fn only_command(&self, probe: &hir::Probe) -> bool {
         let (settings, invocation) = (self.env.settings, self.env.invocation);
         let can = probe.sites.iter().all(|s| s.attach.properties().attaches_to_process);
-        can && invocation.has_child && !settings.follow && settings.pid.is_none() && !self.uses_followed
+        can && !self.uses_followed && (settings.limits_to_command(invocation) || invocation.late_bound.target)
     }
 
     /// Is this the first instruction of a function?
@@ -124,7 +126,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.only_our_syscalls(probe);
         self.only_our_pid(attach, of_command);
         self.only_followed(attach);
-        if !of_command {
+        if !of_command || self.cx.env.invocation.late_bound.target {
             self.not_own(attach);
         }
         self.only_our_cgroup(attach);
@@ -199,23 +201,31 @@ impl<'a, 'c> Gen<'a, 'c> {
         if !attach.properties().pid {
             return;
         }
+        if self.cx.env.invocation.late_bound.target {
+            let word = if of_command { offset_of!(LoadConstants, only_command) } else { offset_of!(LoadConstants, only_pid) };
+            let pid = self.e.start(word);
+            let chosen = self.e.cmp(Cmp::Ne, pid, self.e.int(0));
+            return self.e.if_(chosen, |e| return_unless_process(e, pid));
+        }
         let pid = match self.cx.env.settings.only_pid() {
             Some(pid) => self.e.int(pid.into()),
-            None if of_command => self.e.start(std::mem::offset_of!(LoadConstants, child)),
+            None if of_command => self.e.start(offset_of!(LoadConstants, child)),
             None => return,
         };
-        let both = self.e.ns_pid_tgid();
-        let tgid = self.e.shr(both, self.e.int(32), false);
-        let other = self.e.cmp(Cmp::Ne, tgid, pid);
-        self.e.if_(other, |e| e.ret(None));
+        return_unless_process(&mut self.e, pid);
     }
 
     /// `--follow`
     fn only_followed(&mut self, attach: &Attach) {
-        if self.cx.env.settings.follow && attach.properties().is_of_current_task {
-            let followed = self.e.followed();
-            let other = self.e.cmp(Cmp::Eq, followed, self.e.int(0));
-            self.e.if_(other, |e| e.ret(None));
+        if !attach.properties().is_of_current_task {
+            return;
+        }
+        if self.cx.env.invocation.late_bound.target {
+            let only = self.e.start(offset_of!(LoadConstants, only_followed));
+            let only = self.e.cmp(Cmp::Ne, only, self.e.int(0));
+            self.e.if_(only, return_unless_followed);
+        } else if self.cx.env.settings.follow {
+            return_unless_followed(&mut self.e);
         }
     }
 
@@ -230,14 +240,33 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// `--cgroup` and `--container`: the task is in that cgroup, or in one below it. (An iterator checks its current
     /// task, not the task that reads.)
     fn only_our_cgroup(&mut self, attach: &Attach) {
-        let Some(within) = &self.cx.env.invocation.cgroup else { return };
         if !attach.properties().is_of_current_task {
             return;
         }
+        let sys = self.cx.env.sys;
         // all these program types have the helper since Linux 5.14
-        if let (false, Some(level)) = (self.cx.env.sys.has(Feature::AncestorCgroup), within.level) {
+        let has_helper = sys.has(Feature::AncestorCgroup);
+        if self.cx.env.invocation.late_bound.target {
+            let id = self.e.start(offset_of!(LoadConstants, cgroup));
+            let chosen = self.e.cmp(Cmp::Ne, id, self.e.int(0));
+            return self.e.if_(chosen, |e| {
+                let level = e.start(offset_of!(LoadConstants, cgroup_level));
+                if !has_helper {
+                    let task = e.call(Helper::GetCurrentTask, &[]);
+                    if iter::return_if_other_cgroup(e, task, id, level, sys) {
+                        return;
+                    }
+                }
+                let above = e.call(Helper::GetCurrentAncestorCgroupId, &[level.into()]);
+                let other = e.cmp(Cmp::Ne, above, id);
+                e.if_(other, |e| e.ret(None));
+            });
+        }
+        let Some(within) = &self.cx.env.invocation.cgroup else { return };
+        if let (false, Some(level)) = (has_helper, within.level) {
             let task = self.e.call(Helper::GetCurrentTask, &[]);
-            if crate::probes::iter::return_if_other_cgroup(&mut self.e, task, within.id, level, self.cx.env.sys) {
+            let (id, level) = (self.e.int(within.id), self.e.int(level.into()));
+            if iter::return_if_other_cgroup(&mut self.e, task, id, level, sys) {
                 return;
             }
         }
@@ -272,6 +301,20 @@ impl<'a, 'c> Gen<'a, 'c> {
             _ => op,
         }
     }
+}
+
+/// Returns if the current process is another one than this.
+fn return_unless_process<'c>(e: &mut Builder<'_, 'c>, pid: IntValue<'c>) {
+    let both = e.ns_pid_tgid();
+    let tgid = e.shr(both, e.int(32), false);
+    let other = e.cmp(Cmp::Ne, tgid, pid);
+    e.if_(other, |e| e.ret(None));
+}
+
+fn return_unless_followed(e: &mut Builder<'_, '_>) {
+    let followed = e.followed();
+    let other = e.cmp(Cmp::Eq, followed, e.int(0));
+    e.if_(other, |e| e.ret(None));
 }
 
 /// Does an expression contain statements (a block)? They may set variables, whose locations are assigned after the

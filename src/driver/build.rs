@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
+use super::late_bound;
 use super::relocate::{FixedParts, Template, template};
 use super::{compile, start};
+use crate::builtins::options::RunArguments;
 use crate::bundle::{Bundle, BundleInfo, CheckedKernel, Variant};
 use crate::cli::Action;
 use crate::cli::build::Build;
@@ -74,12 +76,14 @@ fn build(args: &Build) -> Result<u8, Failure> {
 fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, args: &Build) -> Result<Bundle, Failure> {
     let run = front.run;
     let snapshots = if args.against.is_empty() { Vec::new() } else { compat::snapshots(&args.against)? };
+    let runs_here = snapshots.is_empty() || compile_silently(front, tree, &[])(sys).is_ok();
+    late_bound::choose(front, tree, snapshots.first().filter(|_| !runs_here).map_or(sys, |(_, snapshot)| snapshot))?;
     let mut fixed = FixedParts::default();
     let this_machine = Machine { namespace: sys.pid_namespace(), cpus: sys.possible_cpus() };
     let mut checked = None;
     let mut variants = Vec::new();
     // a script for other kernels need not fit this one
-    if snapshots.is_empty() || compile_silently(front, tree, &[])(sys).is_ok() {
+    if runs_here {
         match compile_variant(front, tree, sys, this_machine, &mut fixed) {
             Ok((here, first)) => {
                 checked = Some(here);
@@ -124,7 +128,9 @@ fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, args: &Build) ->
     let mut script = start::described(run, &checked, front, None)?;
     script.text.clear();
     script.metrics = start::metric_names(&checked, front)?;
-    let about = BundleInfo { kernel: kernel(), risky: checked.settings.allow_unsafe, help: help(front, tree, &checked), kernels };
+    let arguments = RunArguments::new(&sema::options(tree), &front.late_bound);
+    let help = help(front, &checked, &arguments);
+    let about = BundleInfo { kernel: kernel(), risky: checked.settings.allow_unsafe, help, arguments, kernels };
     Ok(Bundle::new(variants, &checked.env(sys), script, about))
 }
 
@@ -269,7 +275,7 @@ fn variant(
 ///
 /// # Errors
 /// Why the script does not fit the target.
-fn compile_silently<'a>(
+pub(super) fn compile_silently<'a>(
     front: &'a Frontend,
     tree: &'a ast::Script,
     without: &'a [Mechanism],
@@ -350,25 +356,23 @@ fn kernel() -> String {
 }
 
 /// The description of the bundle for its user.
-fn help(front: &Frontend, tree: &ast::Script, checked: &Checked) -> String {
+fn help(front: &Frontend, checked: &Checked, arguments: &RunArguments) -> String {
     let text = front.sources.first().map_or("", |source| source.text.as_str());
     let header = Header::of(text);
     let mut lines: Vec<String> = [header.purpose].into_iter().chain(header.rest.iter().copied()).map(String::from).collect();
     if header.purpose.is_empty() {
         lines = vec![format!("A compiled script: {}", front.sources.first().map_or("", |source| source.name.as_str()))];
     }
-    let options = sema::options(tree);
     let given = &checked.invocation;
     let given: Vec<String> = (given.options.iter())
         .map(|(name, value)| value.as_ref().map_or_else(|| format!("--{name}"), |value| format!("--{name}={value}")))
         .chain(given.params.iter().cloned())
         .collect();
-    if !given.is_empty() {
+    let built = (!given.is_empty()).then(|| format!("Built with {}", given.join(" ")));
+    let about: Vec<String> = arguments.help().into_iter().chain(built).collect();
+    if !about.is_empty() {
         lines.push(String::new());
-        lines.push(format!("Built with {}", given.join(" ")));
-    } else if !options.is_empty() {
-        lines.push(String::new());
-        lines.push("Built with the defaults of its options".into());
+        lines.extend(about);
     }
     lines.join("\n")
 }

@@ -39,6 +39,7 @@ mod build;
 mod cost;
 mod expectations;
 mod fmt;
+mod late_bound;
 mod merge;
 mod relocate;
 mod serve;

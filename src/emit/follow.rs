@@ -97,14 +97,23 @@ impl<'c> Builder<'_, 'c> {
 
     /// Is the current process followed? If none is, all are.
     pub fn followed(&mut self) -> IntValue<'c> {
+        if self.options.follows_at_run {
+            return self.once("followed", |e| {
+                let follows = e.start(std::mem::offset_of!(LoadConstants, follows));
+                let follows = e.cmp(Cmp::Ne, follows, e.int(0));
+                e.choose(follows, Self::look_up_current, |e| e.int(1))
+            });
+        }
         if !self.options.follows_processes {
             return self.int(1);
         }
-        self.once("followed", |e| {
-            let tgid = e.tgid();
-            let followed = e.is_followed(tgid);
-            e.or_initially_followed(followed)
-        })
+        self.once("followed", Self::look_up_current)
+    }
+
+    fn look_up_current(&mut self) -> IntValue<'c> {
+        let tgid = self.tgid();
+        let followed = self.is_followed(tgid);
+        self.or_initially_followed(followed)
     }
 
     /// Returns if other threads of the task's process are still running.

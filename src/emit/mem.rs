@@ -4,7 +4,7 @@ use inkwell::AtomicOrdering;
 use inkwell::AtomicRMWBinOp;
 use inkwell::values::{BasicValue, BasicValueEnum, IntValue, PointerValue};
 
-use super::shared::{BUSY_SECTION, LoadConstants, MAX_CPUS, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, State};
+use super::shared::{ARGUMENTS_SECTION, BUSY_SECTION, LoadConstants, MAX_CPUS, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, State};
 use super::{Builder, Cmp, Helper, Mark, Operand, Repr, ok};
 use crate::bug;
 use crate::types::{Int, Space, Type};
@@ -664,6 +664,12 @@ impl<'c> Builder<'_, 'c> {
         let flag = self.state(std::mem::offset_of!(State, stopped));
         let stopped = self.load(flag, 0, Int { bytes: 4, signed: false });
         self.if_(stopped, |e| e.ret(None));
+    }
+
+    /// An argument of the run at this offset in the memory of all of them.
+    pub fn argument(&self, offset: u32, size_of_all: u32) -> PointerValue<'c> {
+        let g = self.data_global("arguments", ARGUMENTS_SECTION, size_of_all);
+        self.offset(g, offset)
     }
 
     /// A constant that the loader sets: a member of [`LoadConstants`].

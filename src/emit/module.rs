@@ -97,6 +97,8 @@ pub struct CodegenOptions {
     pub origins: bool,
     /// Some processes are followed.
     pub follows_processes: bool,
+    /// Whether processes are followed is not known yet: [`LoadConstants::follows`](super::shared::LoadConstants::follows).
+    pub follows_at_run: bool,
     /// Number of probes, for their counters.
     pub probes: u32,
     /// Capacity of a stack map; 0 for the default.
@@ -115,6 +117,7 @@ impl Default for CodegenOptions {
             timestamps: false,
             origins: false,
             follows_processes: false,
+            follows_at_run: false,
             probes: 0,
             max_stacks: 0,
         }

@@ -13,6 +13,8 @@ pub fn stacks_name(limit: u32) -> String {
 }
 /// The section (and so the map) of [`LoadConstants`].
 pub const START_SECTION: &str = ".rodata.start";
+/// The section (and so the map) of the [arguments](crate::settings::LateBound) that the loader fills in; absent if unused.
+pub const ARGUMENTS_SECTION: &str = ".rodata.arguments";
 /// The section (and so the map) of [`State`].
 pub const STATE_SECTION: &str = ".data.state";
 /// The section (and so the map) of [`ProbeCounters`]s: for each CPU, one for each probe. Absent if no probe has
@@ -230,6 +232,19 @@ pub struct LoadConstants {
     pub failures_shift: u64,
     /// Random seed of stack ids, so that an attacker cannot construct stacks with equal ids.
     pub seed: u64,
+    /// The only traced process, or 0 ([`Settings::only_pid`](crate::settings::Settings::only_pid)). This member and the
+    /// following ones are for code whose target is [late-bound](crate::settings::LateBound::target).
+    pub only_pid: u64,
+    /// The only traced process for probes that can be attached to one, or 0.
+    pub only_command: u64,
+    /// 1 if `followed` refers to a process and its descendants.
+    pub follows: u64,
+    /// 1 for `--follow`.
+    pub only_followed: u64,
+    /// The ID of the cgroup of `--cgroup`, or 0.
+    pub cgroup: u64,
+    /// Its depth.
+    pub cgroup_level: u64,
 }
 
 impl LoadConstants {

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::launch::require::{require_cgroup, require_process};
 use crate::probes::Env;
 use crate::sema::{self, hir};
-use crate::settings::{self, Assignment, Invocation, Settings};
+use crate::settings::{self, Assignment, Invocation, LateBound, Settings};
 use crate::streams::{dump, to_stderr};
 use crate::syntax::{self, ast};
 use crate::system::{Feature, TargetInfo};
@@ -113,6 +113,8 @@ pub(crate) struct Frontend<'a> {
     pub(crate) program: Program,
     /// Its text, and those of its imports.
     pub(crate) sources: Vec<Source>,
+    /// The arguments of the run that the code will not contain.
+    pub(crate) late_bound: LateBound,
     /// Durations of the stages.
     pub(crate) clock: Clock,
     /// Receives its messages; if none, they go to standard error.
@@ -121,7 +123,14 @@ pub(crate) struct Frontend<'a> {
 
 impl<'a> Frontend<'a> {
     pub(crate) fn new(run: &'a Run) -> Self {
-        Self { run, program: run.program.clone(), sources: Vec::new(), clock: Clock::new(run.verbose), messages: None }
+        Self {
+            run,
+            program: run.program.clone(),
+            sources: Vec::new(),
+            late_bound: LateBound::default(),
+            clock: Clock::new(run.verbose),
+            messages: None,
+        }
     }
 
     pub(crate) fn read(&mut self, program: &Program) -> Result<(), Failure> {
@@ -165,6 +174,7 @@ impl<'a> Frontend<'a> {
         }
         let warnings = configure(tree, &mut settings).map_err(|d| self.wrong(d))?;
         invocation.cgroup = require_cgroup(self.run)?;
+        invocation.late_bound = self.late_bound.clone();
         for text in from_environment(&mut settings)? {
             self.warn(&text);
         }

@@ -6,6 +6,7 @@
 //! kernel proceeds before rbt processes the records, so none is lost. A pinned iterator outlives the run, and its
 //! `printf` writes to the reader of the file.
 
+use std::mem::offset_of;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -13,6 +14,7 @@ use super::{
     ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, ProbeKind, ProbeSite, ProgramType, matches, missing,
 };
 use crate::diag::Diagnostic;
+use crate::emit::shared::LoadConstants;
 use crate::emit::{Builder, Cmp, Helper, IntValue, Operand};
 use crate::syntax::ast::AttachPoint;
 use crate::system::{Missing, TargetInfo, TypeName};
@@ -227,32 +229,57 @@ impl ProbeKind for Iter {
 
 /// Returns if a task is excluded: it belongs to another process, or is not in the cgroup.
 fn only_wanted<'c>(e: &mut Builder<'_, 'c>, task: IntValue<'c>, env: &Env) {
-    if let (Some(pid), Some(tgid)) = (env.settings.pid, member(env.sys, "task_struct", "tgid")) {
-        let tgid = read(e, task, tgid, U32);
-        let other = e.cmp(Cmp::Ne, tgid, e.int(pid.into()));
-        e.if_(other, |e| e.ret(None));
+    let tgid = member(env.sys, "task_struct", "tgid");
+    if env.invocation.late_bound.target {
+        let (pid, cgroup) = (e.start(offset_of!(LoadConstants, only_pid)), e.start(offset_of!(LoadConstants, cgroup)));
+        if let Some(tgid) = tgid {
+            let chosen = e.cmp(Cmp::Ne, pid, e.int(0));
+            e.if_(chosen, |e| return_if_other_process(e, task, tgid, pid));
+        }
+        let chosen = e.cmp(Cmp::Ne, cgroup, e.int(0));
+        return e.if_(chosen, |e| {
+            let level = e.start(offset_of!(LoadConstants, cgroup_level));
+            return_if_other_cgroup(e, task, cgroup, level, env.sys);
+        });
+    }
+    if let (Some(pid), Some(tgid)) = (env.settings.pid, tgid) {
+        return_if_other_process(e, task, tgid, e.int(pid.into()));
     }
     if let Some((id, level)) = env.invocation.cgroup.as_ref().and_then(|c| Some((c.id, c.level?))) {
-        return_if_other_cgroup(e, task, id, level, env.sys);
+        return_if_other_cgroup(e, task, e.int(id), e.int(level.into()), env.sys);
     }
+}
+
+/// Returns if a task belongs to another process. `tgid` is the offset of a task's process ID.
+fn return_if_other_process<'c>(e: &mut Builder<'_, 'c>, task: IntValue<'c>, tgid: u32, pid: IntValue<'c>) {
+    let tgid = read(e, task, tgid, U32);
+    let other = e.cmp(Cmp::Ne, tgid, pid);
+    e.if_(other, |e| e.ret(None));
 }
 
 /// Returns if a task is neither in the cgroup with this ID, which is at this depth, nor below it. False if the kernel's
 /// types lack the members needed for this.
-pub fn return_if_other_cgroup<'c>(e: &mut Builder<'_, 'c>, task: IntValue<'c>, id: u64, level: u32, sys: &dyn TargetInfo) -> bool {
+pub fn return_if_other_cgroup<'c>(
+    e: &mut Builder<'_, 'c>,
+    task: IntValue<'c>,
+    id: IntValue<'c>,
+    level: IntValue<'c>,
+    sys: &dyn TargetInfo,
+) -> bool {
     let Some(path) = path_to_cgroup(sys) else { return false };
     let mut cgroup = task;
     for offset in path.task_cgroup {
         cgroup = read(e, cgroup, offset, U64);
     }
     let depth = read(e, cgroup, path.level, U32);
-    let above = e.cmp(Cmp::Ult, depth, e.int(level.into()));
+    let above = e.cmp(Cmp::Ult, depth, level);
     e.if_(above, |e| e.ret(None));
-    let mut found = read(e, cgroup, path.ancestors + level * 8, U64);
+    let place = e.add(cgroup, e.mul(level, e.int(8)));
+    let mut found = read(e, place, path.ancestors, U64);
     for offset in path.node {
         found = read(e, found, offset, U64);
     }
-    let other = e.cmp(Cmp::Ne, found, e.int(id));
+    let other = e.cmp(Cmp::Ne, found, id);
     e.if_(other, |e| e.ret(None));
     true
 }

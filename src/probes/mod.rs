@@ -12,7 +12,7 @@ mod shared;
 mod special;
 pub mod syscall;
 mod test;
-mod timer;
+pub mod timer;
 mod tracepoint;
 mod uprobe;
 mod usdt;

@@ -22,13 +22,13 @@ use super::unwind::{self as unwind_tables, Unwinder};
 use super::verifier_log::VerifierError;
 use super::{attach_target, unloadable, verifier_log};
 use crate::codegen::artifact::{
-    Artifact, AttachSite, CALL_MARKS, FAILURES_SECTION, FOLLOWED, Failures, GATES_SECTION, HITS_SECTION, LoadConstants, Manifest, Map,
-    PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, ProbeCounters, Program, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION,
-    TALLIES_SECTION, second, stacks_name, unwind,
+    ARGUMENTS_SECTION, Artifact, AttachSite, CALL_MARKS, FAILURES_SECTION, FOLLOWED, Failures, GATES_SECTION, HITS_SECTION, LoadConstants,
+    Manifest, Map, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, ProbeCounters, Program, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION,
+    STATE_SECTION, TALLIES_SECTION, second, stacks_name, unwind,
 };
 use crate::failure::reason;
 use crate::probes::{self, Attach};
-use crate::settings::{MissingProbes, Settings};
+use crate::settings::{Invocation, MissingProbes, Settings};
 use crate::system::{Feature, TargetInfo, machine::programs};
 
 /// A loaded object.
@@ -94,11 +94,13 @@ fn listen(_: PrintLevel, message: String) {
     SAID.with_borrow_mut(|messages| messages.push(message));
 }
 
-/// Existing maps, and the process that follows.
+/// Existing maps, and the arguments of the run.
 #[derive(Clone, Copy)]
 pub(super) struct LoadContext<'a> {
     /// The `-c` program's process, or 0.
     pub child: u32,
+    /// The arguments of the run.
+    pub invocation: &'a Invocation,
     /// Maps by name.
     pub maps: &'a [(String, Arc<OwnedFd>)],
 }
@@ -233,7 +235,11 @@ fn open_and_load(
     let verified = if let Logs::OfAll(verified) = wanted { Some(verified) } else { None };
     let size = settings.log_size.clamp(4096, u64::from(u32::MAX >> 2)) as usize;
     let mut logs: Vec<(String, Vec<u8>)> = Vec::new();
-    let without: Vec<&str> = left_out.keys().filter_map(|i| Some(manifest.programs.get(*i)?.function.as_str())).collect();
+    let mut without: Vec<&str> = left_out.keys().filter_map(|i| Some(manifest.programs.get(*i)?.function.as_str())).collect();
+    // an argument of the run disables them
+    without.extend(manifest.programs.iter().filter(|program| program.sites.is_empty()).map(|program| program.function.as_str()));
+    let follows = settings.follows(context.invocation);
+    without.extend(manifest.followers.iter().filter(|follower| follower.follows && !follows).map(|follower| follower.function.as_str()));
     let on_programs: Vec<&str> = programs_on_programs(manifest).map(|(program, ..)| program.function.as_str()).collect();
     for mut program in object.progs_mut() {
         let name = program.name().to_str().unwrap_or_default();
@@ -267,7 +273,7 @@ fn open_and_load(
         verified.extend(logs.iter().map(|(name, log)| format!("; verifier: {name}\n{}\n", text(log))));
     }
     let loaded = collect(object, (manifest, &names), ring_bytes, &without)?;
-    Ok(Loaded { unwinder, ..loaded })
+    Ok(Loaded { unwinder, followed: loaded.followed.filter(|_| follows), ..loaded })
 }
 
 /// The programs on functions of other BPF programs, with their sites and the IDs and functions of those.
@@ -312,15 +318,8 @@ fn prepare_maps(
     let mut ring_bytes = None;
     for mut map in object.maps_mut() {
         match map.name().to_str() {
-            Some(START_SECTION) => {
-                if let Some(to) = map.initial_value_mut() {
-                    let words = start_words(manifest, context.child, cpus);
-                    let n = to.len().min(words.len());
-                    if let (Some(to), Some(from)) = (to.get_mut(..n), words.get(..n)) {
-                        to.copy_from_slice(from);
-                    }
-                }
-            }
+            Some(START_SECTION) => fill(&mut map, &start_words(manifest, settings, context, cpus)),
+            Some(ARGUMENTS_SECTION) => fill(&mut map, &context.invocation.argument_memory),
             // libbpf sets this flag only if BTF describes a variable of the section
             Some(STATE_SECTION) => {
                 let flags = map.map_flags() | libbpf_sys::BPF_F_MMAPABLE;
@@ -340,6 +339,7 @@ fn prepare_maps(
                 map.set_map_flags(flags)?;
                 map.set_value_size((manifest.problems.len().max(1) as u32 * size_of::<Failures>() as u32) << LoadConstants::shift(cpus))?;
             }
+            Some(FOLLOWED) if !settings.follows(context.invocation) => map.set_max_entries(1)?,
             Some(SCRATCH | PYTHON_STATE) => map.set_max_entries(cpus * SCRATCH_SLOTS)?,
             Some(RING) => {
                 let bytes = ring_size(manifest, settings, cpus, python);
@@ -372,10 +372,21 @@ fn prepare_maps(
     Ok(ring_bytes)
 }
 
+/// Sets the contents of a section.
+fn fill(map: &mut OpenMapMut<'_>, bytes: &[u8]) {
+    if let Some(to) = map.initial_value_mut() {
+        to.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    }
+}
+
 /// The contents of [`LoadConstants`], as the programs read them.
-fn start_words(manifest: &Manifest, child: u32, cpus: u32) -> Vec<u8> {
+fn start_words(manifest: &Manifest, settings: &Settings, context: LoadContext, cpus: u32) -> Vec<u8> {
+    let invocation = context.invocation;
+    let only_pid = settings.only_pid().unwrap_or_default();
+    let command = settings.limits_to_command(invocation).then_some(context.child);
+    let cgroup = invocation.cgroup.as_ref();
     let start = LoadConstants {
-        child: child.into(),
+        child: context.child.into(),
         boot_ns: clock(DynamicClockId::Boottime),
         cpus: cpus.into(),
         tai_offset: clock(DynamicClockId::Tai).wrapping_sub(clock(DynamicClockId::Known(ClockId::Monotonic))),
@@ -385,9 +396,17 @@ fn start_words(manifest: &Manifest, child: u32, cpus: u32) -> Vec<u8> {
         problems: manifest.problems.len() as u64,
         failures_shift: LoadConstants::shift(cpus).into(),
         seed: seed(),
+        only_pid: only_pid.into(),
+        only_command: command.unwrap_or(only_pid).into(),
+        follows: settings.follows(invocation).into(),
+        only_followed: settings.follow.into(),
+        cgroup: cgroup.map_or(0, |cgroup| cgroup.id),
+        cgroup_level: cgroup.and_then(|cgroup| cgroup.level).unwrap_or_default().into(),
     };
     let first = [start.child, start.boot_ns, start.cpus, start.tai_offset, start.unix_offset, start.opaque_zero];
-    first.into_iter().chain([start.rbt_pid, start.problems, start.failures_shift, start.seed]).flat_map(u64::to_ne_bytes).collect()
+    let of_run = [start.only_pid, start.only_command, start.follows, start.only_followed, start.cgroup, start.cgroup_level];
+    let words = first.into_iter().chain([start.rbt_pid, start.problems, start.failures_shift, start.seed]).chain(of_run);
+    words.flat_map(u64::to_ne_bytes).collect()
 }
 
 /// A random number, the same for all objects that this process loads, because scripts at the prompt share maps.
@@ -454,7 +473,7 @@ fn collect(
         programs.insert(program.name().to_string_lossy().into_owned(), program.as_fd().as_raw_fd());
     }
     let identify = programs.get(unwind::IDENTIFY).copied();
-    let followers = manifest.followers.iter().filter_map(|(name, of)| Some((*programs.get(name)?, of.clone()))).collect();
+    let followers = manifest.followers.iter().filter_map(|of| Some((*programs.get(&of.function)?, of.tracepoint.clone()))).collect();
     let programs = manifest
         .programs
         .iter()

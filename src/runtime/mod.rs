@@ -296,7 +296,7 @@ pub fn load<'a>(artifact: &'a Artifact, env: &Env<'a>, mut options: Options) -> 
         None => &mut silent,
     };
     let selected = load::LogSelection { libbpf: options.verbose, verifier: options.verifier };
-    let loaded = load::load(artifact, settings, sys, load::LoadContext { child, maps: &options.maps }, selected, log)?;
+    let loaded = load::load(artifact, settings, sys, load::LoadContext { child, invocation, maps: &options.maps }, selected, log)?;
     let ring = match loaded.ring {
         Some((fd, size)) => {
             if options.verbose {
@@ -334,7 +334,16 @@ pub fn load<'a>(artifact: &'a Artifact, env: &Env<'a>, mut options: Options) -> 
     let mut session = Session {
         links: attach::Links::default(),
         source: source::Source::new(ring, events),
-        cx: SessionCx { loaded, symbols, signals, manifest, settings, invocation, boot_to_unix_ns, command: (child > 0).then_some(child) },
+        cx: SessionCx {
+            loaded,
+            symbols,
+            signals,
+            manifest,
+            settings,
+            invocation,
+            boot_to_unix_ns,
+            command: (child > 0 && settings.limits_to_command(invocation)).then_some(child),
+        },
         watched,
         target,
         sys,
@@ -359,7 +368,7 @@ pub fn load<'a>(artifact: &'a Artifact, env: &Env<'a>, mut options: Options) -> 
 ///
 /// Errors: as for [`load()`].
 pub fn try_load(artifact: &Artifact, env: &Env) -> anyhow::Result<()> {
-    let context = load::LoadContext { child: 0, maps: &[] };
+    let context = load::LoadContext { child: 0, invocation: env.invocation, maps: &[] };
     load::load(artifact, env.settings, env.sys, context, load::LogSelection::default(), &mut |_| {}).map(drop)
 }
 

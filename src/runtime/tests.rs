@@ -121,7 +121,16 @@ fn ours(e: &mut Builder, then: impl FnOnce(&mut Builder)) {
 fn says(text: &str) -> Event {
     let text = text.as_bytes().to_vec();
     let (literals, args) = (vec![Some(Lit::Str(text.clone()))], vec![EventArg::Text(text)]);
-    Event { builtin: "warnf".into(), pos: Pos::default(), line: String::new(), literals, labels: Vec::new(), args, sites: Vec::new() }
+    Event {
+        builtin: "warnf".into(),
+        pos: Pos::default(),
+        line: String::new(),
+        literals,
+        labels: Vec::new(),
+        args,
+        sites: Vec::new(),
+        arguments: Vec::new(),
+    }
 }
 
 macro_rules! object {

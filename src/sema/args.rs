@@ -7,8 +7,9 @@ use super::convert::cast;
 use super::expr::widen;
 use super::fold;
 use super::hir::{CallArg, Expr, ExprKind};
-use crate::builtins::{Accepts, ArgInfo, Builtin, Lit, MapArg, Param};
+use crate::builtins::{Accepts, ArgInfo, Builtin, Codegen, Lit, MapArg, Param, options};
 use crate::diag::{Diagnostic, Span, plural};
+use crate::settings::{Argument, MAX_ARGUMENT_TEXT};
 use crate::syntax::ast::{self, BinOp};
 use crate::system::Feature;
 use crate::system::binary::string_layouts;
@@ -216,6 +217,9 @@ impl BodyChecker<'_> {
 
     fn accept(&mut self, row: &'static Builtin, param: &Param, accepts: Accepts, e: &ast::Expr) -> CallArg {
         let text = matches!(accepts, Accepts::Str | Accepts::LitStr | Accepts::StrOrAddr | Accepts::TextOrAddr | Accepts::Format);
+        if let Some(value) = text.then(|| self.late_bound_text(e)).flatten() {
+            return self.accept_value(row, param, accepts, value, e.span);
+        }
         let value = match (text.then(|| self.param_as_text(e)).flatten(), &e.kind) {
             (Some(s), _) if accepts == Accepts::Format => fold::string(&s, e.span),
             (Some(s), _) => self.string(&s, e.span),
@@ -223,17 +227,30 @@ impl BodyChecker<'_> {
             (None, ast::ExprKind::Str(s)) if accepts == Accepts::Format => fold::string(s, e.span),
             (None, _) => self.value(e),
         };
+        self.accept_value(row, param, accepts, value, e.span)
+    }
+
+    /// `$1` as text, if the code does not contain it.
+    fn late_bound_text(&mut self, e: &ast::Expr) -> Option<Expr> {
+        let ast::ExprKind::Param(n) = e.kind else { return None };
+        self.late_bound(&Argument::Text(n), Type::Str(MAX_ARGUMENT_TEXT), e.span)
+    }
+
+    /// An argument that has been checked on its own.
+    fn accept_value(&mut self, row: &'static Builtin, param: &Param, accepts: Accepts, value: Expr, span: Span) -> CallArg {
         if value.ty == Type::Void {
             return CallArg::Value(value);
         }
         let number = |ty: &Type| matches!(ty, Type::Int(_) | Type::Bool | Type::Enum(_));
+        // user space knows it before the run
+        let answered = matches!(row.codegen, Codegen::Event(_)) && number(&value.ty) && self.is_argument(&value);
         let (fine, wants) = match accepts {
             Accepts::Int => (number(&value.ty), "an integer"),
-            Accepts::LitInt | Accepts::WordOrInt(_) => (fold::constant(&value).is_some(), "a constant integer"),
+            Accepts::LitInt | Accepts::WordOrInt(_) => (answered || fold::constant(&value).is_some(), "a constant integer"),
             Accepts::Str => (matches!(value.ty, Type::Str(_)), "a string"),
             Accepts::LitStr | Accepts::Format => (fold::text(&value).is_some(), "a literal string"),
             Accepts::Literal => {
-                (fold::text(&value).is_some() || fold::constant(&value).is_some(), "a constant integer or a literal string")
+                (answered || fold::text(&value).is_some() || fold::constant(&value).is_some(), "a constant integer or a literal string")
             }
             // the row explains why it cannot read a string that is only declared
             Accepts::TextOrAddr
@@ -258,14 +275,14 @@ impl BodyChecker<'_> {
             let message = format!("{} takes {wants} as its `{}`, but this is {}", row.name, param.name, value.ty);
             if let (Type::Struct(of), Accepts::Addr | Accepts::StrOrAddr | Accepts::TextOrAddr) = (&value.ty, accepts) {
                 let help = format!("use a member of it; `rbt -lv 'struct {}'` lists them", of.name);
-                self.report(Diagnostic::error("type-mismatch", e.span, message).help(help));
-                return CallArg::Value(error_expr(e.span));
+                self.report(Diagnostic::error("type-mismatch", span, message).help(help));
+                return CallArg::Value(error_expr(span));
             }
-            return CallArg::Value(self.fail("type-mismatch", e.span, message));
+            return CallArg::Value(self.fail("type-mismatch", span, message));
         }
         let value = match accepts {
             Accepts::LitInt | Accepts::WordOrInt(_) | Accepts::Literal => match fold::constant(&value) {
-                Some(n) => fold::signed(n, e.span),
+                Some(n) => fold::signed(n, span),
                 None => value,
             },
             Accepts::Addr => self.address(value),
@@ -276,6 +293,11 @@ impl BodyChecker<'_> {
             _ => value,
         };
         CallArg::Value(value)
+    }
+
+    /// Is it an argument of the run that the code does not contain?
+    fn is_argument(&self, e: &Expr) -> bool {
+        matches!(&e.kind, ExprKind::Call(call) if options::argument(call.row, &call.consts, self.env.invocation).is_some())
     }
 
     /// A number or pointer as is; a string or array in memory as its address.

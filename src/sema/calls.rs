@@ -145,9 +145,9 @@ impl BodyChecker<'_> {
             self.report(d.help("print the current element instead, whose value is captured by the call"));
         }
         if let Codegen::Known(f, _) = &row.codegen
-            && let Some((Some(Lit::Str(text)), _)) = self.with_facts(row, &given, span, |facts| Ok(f(facts)))
+            && let Some((Some(lit), _)) = self.with_facts(row, &given, span, |facts| Ok(f(facts)))
         {
-            return fold::string(&text, span);
+            return literal(lit, ty, span);
         }
         match &row.codegen {
             Codegen::Fold(f) => self.folded(row, &given, ty, span, *f),
@@ -165,22 +165,7 @@ impl BodyChecker<'_> {
     /// The constant result of a row.
     fn folded(&mut self, row: &'static Builtin, given: &CheckedArgs, ty: Type, span: Span, f: FoldFn) -> Expr {
         let lit = self.with_facts(row, given, span, f).map(|(lit, _)| lit);
-        match lit {
-            Some(Lit::Str(bytes)) if matches!(ty, Type::Record(_)) => fold::from_bytes(&bytes, &ty, span),
-            // an address of the kernel: a variable can hold it, unlike a literal of that size
-            Some(Lit::Int(n)) if ty == Type::U64 && n < 0 => {
-                Expr { kind: ExprKind::Cast(Box::new(fold::typed(n, ty.clone(), span)), CastOrigin::Implicit), ty, span }
-            }
-            Some(Lit::Int(n)) if ty.is_scalar() => fold::typed(n, ty, span),
-            Some(Lit::Int(n)) => fold::signed(n, span),
-            Some(Lit::Str(s)) => {
-                let e = fold::string(&s, span);
-                let ty = if ty.size() > e.ty.size() { ty } else { e.ty };
-                Expr { kind: e.kind, ty, span }
-            }
-            Some(Lit::Word(w)) => fold::string(w.as_bytes(), span),
-            None => error_expr(span),
-        }
+        lit.map_or_else(|| error_expr(span), |lit| literal(lit, ty, span))
     }
 
     /// Can a program that outlives the run perform it?
@@ -355,6 +340,25 @@ impl BodyChecker<'_> {
         let (agg, consts) = self.with_facts(row, &given, span, aggregate.layout)?;
         let call = Call { row, args: given.args, ty: Type::Void, consts, span };
         Some((call, Type::Agg(std::sync::Arc::new(agg))))
+    }
+}
+
+/// A constant result of a row, of the type that the row returns.
+fn literal(lit: Lit, ty: Type, span: Span) -> Expr {
+    match lit {
+        Lit::Str(bytes) if matches!(ty, Type::Record(_)) => fold::from_bytes(&bytes, &ty, span),
+        // an address of the kernel: a variable can hold it, unlike a literal of that size
+        Lit::Int(n) if ty == Type::U64 && n < 0 => {
+            Expr { kind: ExprKind::Cast(Box::new(fold::typed(n, ty.clone(), span)), CastOrigin::Implicit), ty, span }
+        }
+        Lit::Int(n) if ty.is_scalar() => fold::typed(n, ty, span),
+        Lit::Int(n) => fold::signed(n, span),
+        Lit::Str(s) => {
+            let e = fold::string(&s, span);
+            let ty = if ty.size() > e.ty.size() { ty } else { e.ty };
+            Expr { kind: e.kind, ty, span }
+        }
+        Lit::Word(w) => fold::string(w.as_bytes(), span),
     }
 }
 

@@ -5,10 +5,11 @@
 use super::body::{BodyChecker, error_expr};
 use super::convert::cast;
 use super::fold;
-use super::hir::{CastOrigin, Expr, ExprKind};
+use super::hir::{Call, CastOrigin, Expr, ExprKind, Node};
 use super::types::{InferredType, WeakSign, merge_weak, record_of};
-use crate::builtins::MapId;
+use crate::builtins::{self, MapId, options};
 use crate::diag::{Diagnostic, Span};
+use crate::settings::Argument;
 use crate::syntax::ast;
 use crate::types::{Space, Type};
 
@@ -25,7 +26,7 @@ impl BodyChecker<'_> {
             ast::ExprKind::Str(s) => self.string(s, span),
             ast::ExprKind::Bool(b) => fold::boolean(*b, span),
             ast::ExprKind::Param(n) => self.param(*n, span),
-            ast::ExprKind::ParamCount => fold::literal(self.env.invocation.params.len() as u64, span),
+            ast::ExprKind::ParamCount => self.param_count(span),
             ast::ExprKind::Ident(name) => self.name(name, span),
             ast::ExprKind::Var(name) => self.var(name, span),
             ast::ExprKind::Map { name, key } => self.map(name, key.as_deref(), span),
@@ -57,7 +58,7 @@ impl BodyChecker<'_> {
                 self.comptime += 1;
                 let e = self.value(inner);
                 self.comptime -= 1;
-                if e.ty != Type::Void && !fold::is_known(&e) {
+                if e.ty != Type::Void && !fold::is_known(&e) && !self.is_late_bound(&e) {
                     return self.fail("not-constant", span, "this is not a constant");
                 }
                 e
@@ -79,6 +80,9 @@ impl BodyChecker<'_> {
 
     /// `$1`: an integer if the text is one, otherwise a string; zero if it is missing.
     fn param(&mut self, n: u32, span: Span) -> Expr {
+        if let Some(number) = self.late_bound(&Argument::Number(n), Type::I64, span) {
+            return number;
+        }
         let text = self.param_text(n).unwrap_or_default();
         if text.is_empty() {
             self.warn("missing-parameter", span, format!("parameter ${n} is missing: it is zero"));
@@ -90,9 +94,36 @@ impl BodyChecker<'_> {
         }
     }
 
+    /// `$#`
+    fn param_count(&mut self, span: Span) -> Expr {
+        let count = self.env.invocation.params.len() as u64;
+        self.late_bound(&Argument::Count, Type::U64, span).unwrap_or_else(|| fold::literal(count, span))
+    }
+
     /// The text of `$n`.
     pub fn param_text(&self, n: u32) -> Option<String> {
         (n as usize).checked_sub(1).and_then(|i| self.env.invocation.params.get(i)).cloned()
+    }
+
+    /// An argument of the run that the code does not contain; none if it does.
+    pub fn late_bound(&mut self, argument: &Argument, ty: Type, span: Span) -> Option<Expr> {
+        let late_bound = &self.env.invocation.late_bound;
+        let place = late_bound.use_place(argument)?;
+        let consts = vec![place.into(), late_bound.size().into()];
+        let call = Call { row: options::argument_row(), args: Vec::new(), ty: ty.clone(), consts, span };
+        Some(Expr { kind: ExprKind::Call(call), ty, span })
+    }
+
+    /// Does the value depend on arguments of the run that the code does not contain? If so, an `if comptime` chooses when the
+    /// program runs.
+    pub fn is_late_bound(&self, e: &Expr) -> bool {
+        let mut found = false;
+        e.visit(&mut |node| {
+            if let Node::Expr(Expr { kind: ExprKind::Call(call), .. }) = node {
+                found |= builtins::is_argument(call.row, self.env.invocation);
+            }
+        });
+        found
     }
 
     /// A tuple's value.
@@ -310,7 +341,10 @@ impl BodyChecker<'_> {
     pub fn comptime_choice(&mut self, cond: &ast::Expr) -> Option<Option<bool>> {
         let ast::ExprKind::Comptime(_) = cond.kind else { return None };
         let e = self.condition(cond);
-        Some(fold::constant(&e).map(|n| n != 0))
+        match fold::constant(&e) {
+            None if self.is_late_bound(&e) => None,
+            known => Some(known.map(|n| n != 0)),
+        }
     }
 
     /// `{ …; e }` as a value.

@@ -12,8 +12,8 @@ use super::{CheckContext, Tables, options, types, uses};
 use crate::builtins::options::ScriptOption;
 use crate::builtins::{Accepts, Codegen};
 use crate::diag::{Diagnostic, Severity, Span};
-use crate::probes::{self, ArgRef, Attach, Context, ContextFeatures, Env, ProbeSite};
-use crate::settings::{Invocation, MissingProbes, Mode, Settings};
+use crate::probes::{self, ArgRef, Attach, Context, ContextFeatures, Env, ProbeSite, timer};
+use crate::settings::{Argument, Invocation, MissingProbes, Mode, Settings};
 use crate::syntax::ast::{self, AttachPoint, ExprKind, Segment};
 use crate::system::{AmbiguousType, TargetInfo, TypeName};
 use crate::types::{Enum, Int, Type};
@@ -219,6 +219,9 @@ fn one_by_one<'s>(point: &AttachPoint, options: &[ScriptOption], invocation: &'s
         point.segments.iter().any(|s| !s.quoted && asks(s))
     };
     for option in options.iter().filter(named) {
+        if invocation.late_bound.contains(&Argument::Option(option.name.clone())) {
+            continue;
+        }
         let values = option.written(invocation).map(|text| split_list(&text)).unwrap_or_default();
         if values.len() < 2 {
             continue;
@@ -342,6 +345,22 @@ fn with_given(point: &AttachPoint, options: &[ScriptOption], invocation: &Invoca
             // of `$1st`, only the number
             let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
             let (name, after) = rest.split_at(if digits > 0 { digits } else { end });
+            let argument = match name.parse() {
+                Ok(n) => Argument::Text(n),
+                Err(_) => Argument::Option(name.into()),
+            };
+            if invocation.late_bound.contains(&argument) {
+                if segments.is_empty() || segment.text.len() != name.len() + 1 || !timer::takes_arguments(point) {
+                    let message = format!("${name} must be known when the script is compiled");
+                    diags.push(Diagnostic::error("not-constant", segment.span, message));
+                    return None;
+                }
+                invocation.late_bound.use_place(&argument);
+                text.push('$');
+                text.push_str(name);
+                rest = after;
+                continue;
+            }
             let param = name.parse::<usize>().ok().and_then(|n| n.checked_sub(1)).map(|i| invocation.params.get(i));
             let option = options.iter().find(|o| o.name == name).and_then(|o| o.written(invocation));
             match (param, option) {

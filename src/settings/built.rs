@@ -12,7 +12,6 @@ pub struct Built {
     follow: bool,
     warning_level: u8,
     mode: Mode,
-    has_child: bool,
     counts_unread: bool,
     stamps: bool,
     sends_origin: bool,
@@ -29,13 +28,17 @@ impl Built {
             follow: settings.follow,
             warning_level: settings.warning_level,
             mode: settings.mode,
-            has_child: invocation.has_child,
             counts_unread: invocation.counts_unread,
             stamps: invocation.stamps,
             sends_origin: invocation.sends_origin,
             max_events: settings.max_events,
             debug_dirs: settings.debug_dirs.clone(),
         }
+    }
+
+    /// Was it compiled with `--follow`?
+    pub fn follows(&self) -> bool {
+        self.follow
     }
 
     /// Do records contain their time?
@@ -58,7 +61,7 @@ impl Built {
             let row = SETTINGS.iter().find(|row| row.name == name).ok_or_else(|| format!("there is no setting `{name}`"))?;
             (row.set)(&mut settings, value).map_err(|e| format!("the setting {name} is not valid: {e}"))?;
         }
-        settings.follow = self.follow;
+        settings.follow |= self.follow;
         settings.warning_level = self.warning_level.min(settings.warning_level);
         settings.mode = self.mode;
         settings.max_events = self.max_events;
@@ -69,13 +72,7 @@ impl Built {
 
     /// The other facts of a run.
     pub fn invocation(&self, given: &Invocation) -> Invocation {
-        Invocation {
-            has_child: self.has_child,
-            counts_unread: self.counts_unread,
-            stamps: self.stamps,
-            sends_origin: self.sends_origin,
-            ..given.clone()
-        }
+        Invocation { counts_unread: self.counts_unread, stamps: self.stamps, sends_origin: self.sends_origin, ..given.clone() }
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::diag::{Diagnostic, Diagnostics, Span, nearest};
 use crate::value::StackMode;
 pub use built::Built;
+pub use late_bound::{Argument, LateBound, MAX_ARGUMENT_TEXT};
 pub use parse::{parse_bool, parse_duration, parse_int, parse_overhead, write_overhead};
 use regex::Regex;
 pub use rows::{ENV_ONLY, SETTINGS};
@@ -15,6 +16,7 @@ use rows::{RENAMED, WITHOUT_EFFECT, parse_unstable};
 use serde::{Deserialize, Serialize};
 
 mod built;
+mod late_bound;
 mod parse;
 mod rows;
 
@@ -182,6 +184,10 @@ pub struct Invocation {
     pub shares_maps: bool,
     /// The cost of the run is measured (`rbt cost`).
     pub is_measured: bool,
+    /// The arguments that the code does not contain.
+    pub late_bound: LateBound,
+    /// Their values, as the code reads them.
+    pub argument_memory: Vec<u8>,
 }
 
 /// Mechanisms that rbt uses if the kernel supports them, unless `--no-feature` disables them.
@@ -232,6 +238,11 @@ impl Settings {
     /// Does `followed` refer to a process and its descendants?
     pub fn follows(&self, invocation: &Invocation) -> bool {
         invocation.has_child || self.follow && self.pid.is_some()
+    }
+
+    /// Are probes that can be attached to a process limited to that of `-c`?
+    pub fn limits_to_command(&self, invocation: &Invocation) -> bool {
+        invocation.has_child && !self.follow && self.pid.is_none()
     }
 
     /// The only traced process; none if its descendants are traced as well.

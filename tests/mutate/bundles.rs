@@ -64,6 +64,7 @@ fn whole(fake: &Fake) -> Result<Vec<u8>, String> {
     let compiled = codegen::compile(&checked.script, &checked.env(&recorder), &[], Default::default()).map_err(|e| format!("{e:?}"))?;
     let asked: Vec<RecordedAnswer> = recorder.portable()?.into_questions().map(|question| RecordedAnswer::new(question, fake)).collect();
     let variant = Variant::new(compiled.artifact, Vec::new(), Requirements::new(&asked, &BTreeSet::new(), &[]));
-    let about = BundleInfo { kernel: "6.1.0".into(), risky: false, help: String::new(), kernels: Vec::new() };
+    let about =
+        BundleInfo { kernel: "6.1.0".into(), risky: false, help: String::new(), arguments: Default::default(), kernels: Vec::new() };
     Bundle::new(vec![variant], &Env::new(fake, &settings), Described::default(), about).to_bytes().map_err(|e| e.message)
 }

@@ -217,6 +217,11 @@ pub(super) fn long_at_run(name: &str) -> Option<Flag> {
     at_run().map(|(_, flag)| flag).find(|flag| flag.name == name && flag.long().is_some())
 }
 
+/// The same as [`short`], for a flag that a compiled script takes.
+pub(super) fn short_at_run(letter: char) -> Option<Flag> {
+    at_run().map(|(_, flag)| flag).find(|flag| flag.short() == Some(letter))
+}
+
 /// Finds a flag by its short form.
 pub(super) fn short(letter: char) -> Option<Flag> {
     all().map(|(_, flag)| flag).find(|flag| flag.short() == Some(letter))

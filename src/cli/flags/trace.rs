@@ -25,6 +25,7 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
             verbs: Verbs::Show,
             tools: true,
             refused_by: &["build"],
+            at_run: true,
             ..FLAG
         },
         Flag {
@@ -48,6 +49,7 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
             help: "Trace only the process of -c or -p and its descendants, with probes of every kind. Verbs and most tools do so by default with -c",
             value: FlagValue::Nothing(|d| d.run.settings.follow = true),
             needs: (&["cmd", "pid"], "a process to follow: give -c COMMAND or -p PID"),
+            at_run: true,
             ..FLAG
         },
         Flag {
@@ -60,6 +62,7 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
             }),
             conflicts_with: &["container"],
             refused_by: &["build"],
+            at_run: true,
             ..FLAG
         },
         Flag {
@@ -70,6 +73,7 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
                 Ok(())
             }),
             refused_by: &["build"],
+            at_run: true,
             ..FLAG
         },
         Flag {

@@ -1,0 +1,86 @@
+//! Chooses the arguments that a bundle takes when it runs.
+//!
+//! An argument is fixed only if the script does not compile without its value: if the value chooses types, sizes, or attach
+//! points other than the number of a timer. Compiling is the test, so that no rule about the language is written twice.
+
+use super::build::compile_silently;
+use crate::builtins::options::ScriptOption;
+use crate::failure::Failure;
+use crate::frontend::{self, Frontend};
+use crate::runtime;
+use crate::sema;
+use crate::settings::{Argument, LateBound, MAX_ARGUMENT_TEXT};
+use crate::syntax::ast;
+use crate::system::TargetInfo;
+
+/// Bytes of a number.
+const NUMBER: u32 = 8;
+/// Positional parameters beyond this are fixed.
+const MAX_PARAMS: u32 = 16;
+
+/// Arguments that are late-bound, or fixed, together, with their sizes.
+type Group = Vec<(Argument, u32)>;
+
+/// Chooses the arguments, for a script that runs on `sys`.
+pub(super) fn choose(front: &mut Frontend, tree: &ast::Script, sys: &dyn TargetInfo) -> Result<(), Failure> {
+    let mut groups = groups(front, tree)?;
+    groups.retain(|group| checks(front, tree, sys, std::slice::from_ref(group)));
+    if !checks(front, tree, sys, &groups) {
+        groups.clear();
+    }
+    // a text may be too much for the verifier
+    let numbers: Vec<Group> = groups.iter().filter(|group| group.iter().all(|(_, size)| *size == NUMBER)).cloned().collect();
+    let attempts = [groups, numbers, Vec::new()].map(|groups| LateBound::new(true, groups.into_iter().flatten()));
+    for attempt in attempts {
+        front.late_bound = attempt;
+        let compiled = compile_silently(front, tree, &[])(sys);
+        if compiled.is_ok_and(|(checked, artifact)| runtime::try_load(&artifact, &checked.env(sys)).is_ok()) {
+            return Ok(());
+        }
+    }
+    front.late_bound = LateBound::default();
+    Ok(())
+}
+
+/// Those that were not given.
+fn groups(front: &Frontend, tree: &ast::Script) -> Result<Vec<Group>, Failure> {
+    let (_, invocation, _) = front.settings(tree)?;
+    let is_given = |option: &ScriptOption| invocation.options.iter().any(|(name, _)| *name == option.name);
+    let size = |option: &ScriptOption| if option.is_text() { MAX_ARGUMENT_TEXT } else { NUMBER };
+    let options = sema::options(tree);
+    let mut groups: Vec<Group> =
+        options.iter().filter(|o| !is_given(o)).map(|o| vec![(Argument::Option(o.name.clone()), size(o))]).collect();
+    let params = front.sources.iter().map(|source| last_param(&source.text)).max().unwrap_or_default();
+    if invocation.params.is_empty() && params > 0 {
+        let each = |n| [(Argument::Number(n), NUMBER), (Argument::Text(n), MAX_ARGUMENT_TEXT)];
+        groups.push((1..=params).flat_map(each).chain([(Argument::Count, NUMBER)]).collect());
+    }
+    Ok(groups)
+}
+
+/// The greatest n of `$n` in a text.
+fn last_param(text: &str) -> u32 {
+    let number = |after: &str| {
+        let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+        after.get(..digits)?.parse::<u32>().ok()
+    };
+    text.split('$').skip(1).filter_map(number).filter(|n| *n <= MAX_PARAMS).max().unwrap_or_default()
+}
+
+/// Is the script correct if these are late-bound?
+fn checks(front: &mut Frontend, tree: &ast::Script, sys: &dyn TargetInfo, groups: &[Group]) -> bool {
+    front.late_bound = LateBound::new(true, groups.iter().flatten().cloned());
+    let given = front.settings(tree);
+    given.is_ok_and(|(settings, invocation, warnings)| frontend::check(tree, sys, settings, invocation, warnings).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_last_parameter() {
+        assert_eq!(last_param("begin { print($1); print(str($12)); $x = 5; }"), 12);
+        assert_eq!(last_param("begin { $x = $99; }"), 0);
+    }
+}
