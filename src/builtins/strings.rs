@@ -22,7 +22,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         codegen: Codegen::Known(known_text, str_value),
-        doc: "Reads a NUL-terminated string from an address, at most max_strlen bytes. A length lowers this limit. It includes the NUL, except for literals. For a string type of Go, Rust or C++ (string, &str, PathBuf, std::string) it returns the text.",
+        doc: "Reads a NUL-terminated string from an address, at most max_strlen bytes. A length lowers this limit. It includes the NUL, except for literals. For a string type of Go, Rust or C++ (string, &str, PathBuf, std::string) it returns the text. User memory that is not resident, such as an untouched literal, may read as \"\".",
         example: "tracepoint:syscalls:sys_enter_openat { printf(\"%s %s\\n\", comm, str(args.filename)); }",
     },
     Builtin {

@@ -5,6 +5,7 @@ use crate::diag::{Diagnostic, nearest};
 use crate::syntax::ast::AttachPoint;
 use crate::system::FunctionLocation;
 use crate::system::kernel::functions::KERNEL;
+use crate::system::machine::arch::ALL;
 
 /// A function in an attach point.
 #[derive(Clone, Copy, Debug)]
@@ -95,9 +96,16 @@ fn untraceable(
         return Err(Diagnostic::error("inlined", point.span, message).help("trace the functions that call it"));
     }
     let d = Diagnostic::error("unknown-function", point.span, format!("the kernel has no function `{function}`"));
-    if let Some(syscall_function) = env.sys.arch().own_syscall_function(function) {
-        return Err(d.help(format!("on {} it is `{syscall_function}`", env.sys.arch().name)));
+    let arch = env.sys.arch();
+    let call = arch.foreign_syscall(function);
+    if let Some(own) = call.and_then(|call| arch.own_syscall_function(call)) {
+        return Err(d.help(format!("on {} it is `{own}`", arch.name)));
     }
+    if let Some(call) = call.filter(|call| ALL.iter().any(|other| other.has_syscall(call))) {
+        return Err(d.help(format!("{} has no system call `{call}`", arch.name)));
+    }
+    let own = call.map(|call| format!("{}{call}", arch.syscall_function));
+    let function = own.as_deref().unwrap_or(function);
     let near = listed.and_then(|l| nearest(function, l.all().map(|f| f.name).filter(|f| may_be_similar(function, f))).map(str::to_owned));
     Err(match near {
         Some(near) => d.help(format!("did you mean `{near}`?")),

@@ -198,11 +198,23 @@ impl Arch {
         self.replaced_calls.iter().find(|(n, _)| *n == name).map(|(_, call)| *call)
     }
 
-    /// Converts the name of a function that implements a system call on another architecture to the name here.
-    pub fn own_syscall_function(&self, function: &str) -> Option<String> {
-        let others = ALL.iter().filter(|other| other.name != self.name);
-        let call = others.into_iter().find_map(|other| function.strip_prefix(other.syscall_function))?;
-        Some(format!("{}{}", self.syscall_function, self.replaced_call(call).unwrap_or(call)))
+    /// The system call that a function implements on another architecture, or did before Linux 4.17.
+    pub fn foreign_syscall<'a>(&self, function: &'a str) -> Option<&'a str> {
+        /// Prefixes of the functions of all architectures.
+        const BEFORE_4_17: [&str; 2] = ["sys_", "SyS_"];
+        let others = ALL.iter().filter(|other| other.name != self.name).map(|other| other.syscall_function);
+        others.chain(BEFORE_4_17).find_map(|prefix| function.strip_prefix(prefix))
+    }
+
+    /// The function that implements a call of another architecture here, or its replacement.
+    pub fn own_syscall_function(&self, call: &str) -> Option<String> {
+        let own = self.replaced_call(call).unwrap_or(call);
+        self.has_syscall(own).then(|| format!("{}{own}", self.syscall_function))
+    }
+
+    /// Is it the name of a system call of this architecture?
+    pub fn has_syscall(&self, call: &str) -> bool {
+        self.calls.iter().any(|(name, _)| *name == call)
     }
 
     /// The offset of a register.
@@ -251,5 +263,16 @@ mod tests {
         // Newer architectures never had this call.
         assert_eq!(all("open"), [Some(2), None]);
         assert_eq!(all("fork"), [Some(57), None]);
+    }
+
+    #[test]
+    fn foreign_functions_of_system_calls() {
+        let [x86_64, aarch64] = ALL else { panic!("one function for each architecture") };
+        let names = ["__x64_sys_openat", "__arm64_sys_openat", "sys_openat", "SyS_openat", "do_sys_open"];
+        let calls = |arch: &Arch| names.map(|name| arch.foreign_syscall(name));
+        assert_eq!(calls(x86_64), [None, Some("openat"), Some("openat"), Some("openat"), None]);
+        assert_eq!(calls(aarch64), [Some("openat"), None, Some("openat"), Some("openat"), None]);
+        let own = ["open", "openat", "arch_prctl", "opena"].map(|call| aarch64.own_syscall_function(call));
+        assert_eq!(own, [Some("__arm64_sys_openat".into()), Some("__arm64_sys_openat".into()), None, None]);
     }
 }
