@@ -13,7 +13,7 @@ use super::types::{InferredType, WeakSign};
 use crate::builtins::options::ScriptOption;
 use crate::diag::{Diagnostic, Span};
 use crate::probes::{Context, ProbeSite};
-use crate::syntax::{MAX_HEIGHT, ast};
+use crate::syntax::ast::{self, MAX_HEIGHT};
 use crate::types::{Space, Type};
 
 /// Maximum number of expressions in a body after macro expansion. LLVM alone would take minutes for more.

@@ -2,6 +2,10 @@
 
 use crate::diag::Span;
 
+/// Maximum height of an expression's tree: a sum of this many terms reaches it. It limits the stack of recursive
+/// functions over the tree.
+pub const MAX_HEIGHT: usize = 500;
+
 /// A name with its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ident {

@@ -39,10 +39,6 @@ use grammar::{Grammar, Rule};
 /// Maximum nesting of brackets, `if`s and `?`s. It limits the stack of the parser.
 pub const MAX_NESTING: usize = 100;
 
-/// Maximum height of an expression's tree: a sum of this many terms reaches it. It limits the stack of recursive
-/// functions over the tree.
-pub const MAX_HEIGHT: usize = 500;
-
 /// Is a text the beginning of a script, with an open bracket or comment at its end, or a list of probes that continues?
 pub fn unfinished(text: &str) -> bool {
     let scan = scan::scan(text, 0);

@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 
 use pest::Parser as _;
 
+use super::ast::MAX_HEIGHT;
 use super::ast::*;
-use super::{Grammar, MAX_HEIGHT, Rule, literal, words};
+use super::{Grammar, Rule, literal, words};
 use crate::diag::{Diagnostic, Span};
 
 /// A shape found by the grammar.
