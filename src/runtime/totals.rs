@@ -130,16 +130,26 @@ impl Totals {
         // a sum that may fall describes the present, and so do its labels
         let never_falls = builtins::never_falls(agg);
         let (mut last, mut present): (BTreeMap<KeyId, _>, BTreeMap<Labels, Entry>) = (BTreeMap::new(), BTreeMap::new());
+        let mut moved = Vec::new();
         for (id, (labels, entry)) in read {
             let Some(counted) = entry.counted.clone() else { continue };
             let grown = match sums.last.get(&id) {
-                Some((before, _)) if !never_falls && *before != labels => counted.clone(),
+                Some((before, old)) if !never_falls && *before != labels => {
+                    moved.push((before.clone(), old.clone()));
+                    counted.clone()
+                }
                 Some((_, before)) if !(never_falls && has_fallen(agg, &counted, before)) => counted.minus(before),
                 _ => counted.clone(),
             };
             let known = present.remove(&labels).and_then(|known| known.counted);
             present.insert(labels.clone(), Entry { counted: added(agg, known, Some(grown)), ..entry });
             last.insert(id, (labels, counted));
+        }
+        if !never_falls {
+            moved.extend(sums.last.iter().filter(|(id, _)| !last.contains_key(id)).map(|(_, known)| known.clone()));
+        }
+        for (labels, old) in moved {
+            sums.subtract(&labels, &old, self.reading);
         }
         let before: BTreeSet<&Labels> = sums.last.values().map(|(labels, _)| labels).collect();
         for (labels, kept) in &mut sums.entries {
@@ -182,6 +192,20 @@ impl Sums {
             None => {
                 self.entries.insert(labels, Kept { entry: grown, present_at, is_deleted: false, changed_in });
             }
+        }
+    }
+
+    /// Takes what a key that is gone, or has other labels now, has counted from its labels.
+    fn subtract(&mut self, labels: &Labels, counted: &AggregateState, reading: Reading) {
+        let from = match self.entries.get_mut(labels) {
+            Some(kept) => {
+                kept.changed_in = reading;
+                &mut kept.entry.counted
+            }
+            None => &mut self.other,
+        };
+        if let Some(all) = from {
+            *all = all.minus(counted);
         }
     }
 
@@ -335,6 +359,12 @@ mod tests {
             let now: Vec<(&str, u64)> = earlier.into_iter().chain([("web", 5 + known)]).collect();
             assert_eq!(read(&[(1, "web", 13), (2, "web", 5)]), all(&now), "{function}");
             assert_eq!(read(&[(1, "web", 13), (2, "web", 5)]), all(&now), "{function}");
+            // another key keeps the name
+            let known: &[(&str, u64)] = if earlier.is_some() { &[("1d", 10), ("web", 8), ("api", 1)] } else { &[("web", 5), ("api", 14)] };
+            assert_eq!(read(&[(1, "api", 14), (2, "web", 5)]), all(known), "{function}");
+            // one of two keys of a name is deleted
+            assert_eq!(read(&[(1, "api", 14), (2, "api", 5)]).get("api"), Some(if earlier.is_some() { &1 } else { &19 }), "{function}");
+            assert_eq!(read(&[(1, "api", 14)]).get("api"), Some(if earlier.is_some() { &1 } else { &14 }), "{function}");
         }
     }
 

@@ -229,22 +229,26 @@ impl<'a> BodyChecker<'a> {
         FinishedBody { vars, states: self.vars, diags: self.diags, options: self.options }
     }
 
-    /// Checks an expression or the use of a macro, and counts it. `None`: there were too many, and the rest is not checked.
-    /// Macros that use others twice double with each level, and those in the arguments of others are as high as that.
-    pub fn counted<T>(&mut self, levels: usize, span: Span, check: impl FnOnce(&mut Self) -> T) -> Option<T> {
+    /// Counts an expression or the use of a macro, which [`BodyChecker::leave`] ends. False: there were too many, and the
+    /// rest is not checked. Macros that use others twice double with each level, and those in the arguments of others are as high
+    /// as that.
+    pub fn enter(&mut self, levels: usize, span: Span) -> bool {
         self.steps += 1;
         if self.steps > MAX_STEPS {
             self.exhaust(span, &format!("to over {MAX_STEPS} expressions"));
-            return None;
+            return false;
         }
         if self.height + levels > MAX_EXPANDED_HEIGHT {
             self.exhaust(span, &format!("to expressions within each other, over {MAX_EXPANDED_HEIGHT} levels"));
-            return None;
+            return false;
         }
         self.height += levels;
-        let checked = check(self);
+        true
+    }
+
+    /// See [`BodyChecker::enter`].
+    pub fn leave(&mut self, levels: usize) {
         self.height -= levels;
-        Some(checked)
     }
 
     /// Reports once that the rest of the script is not checked.

@@ -17,11 +17,11 @@ impl BodyChecker<'_> {
     /// Any expression; one without a value has type [`Type::Void`].
     pub fn expr(&mut self, e: &ast::Expr) -> Expr {
         let span = self.use_site(e.span);
-        self.counted(1, span, |b| b.expr_at(e, span)).unwrap_or_else(|| error_expr(span))
-    }
-
-    fn expr_at(&mut self, e: &ast::Expr, span: Span) -> Expr {
-        match &e.kind {
+        if !self.enter(1, span) {
+            return error_expr(span);
+        }
+        // in this function, because a frame more for each level would need more of the stack
+        let checked = match &e.kind {
             ast::ExprKind::Int(n) => fold::literal(*n, span),
             ast::ExprKind::Str(s) => self.string(s, span),
             ast::ExprKind::Bool(b) => fold::boolean(*b, span),
@@ -43,27 +43,34 @@ impl BodyChecker<'_> {
             ast::ExprKind::Cast(ty, inner) => self.cast(ty, inner, span),
             ast::ExprKind::Tuple(elems) => self.tuple(elems, span),
             ast::ExprKind::Record(fields) => self.record(fields, span),
-            ast::ExprKind::Sizeof(arg) => match self.size_of_arg(arg) {
-                Some(size) => fold::unsigned(size.bytes, span),
-                None => error_expr(span),
-            },
+            ast::ExprKind::Sizeof(arg) => self.size_value(arg, span),
             ast::ExprKind::Offsetof(arg, path) => self.offsetof(arg, path, span),
-            ast::ExprKind::Typeof(_) => {
-                let d = Diagnostic::error("no-value", span, "`typeof` is a type, but a value is expected here");
-                self.report(d.help("use it in place of a type: `let $x: typeof(…)`, `(typeof(…))x`, `sizeof(typeof(…))`"));
-                error_expr(span)
-            }
+            ast::ExprKind::Typeof(_) => self.no_value_of_type(span),
             ast::ExprKind::Typeinfo(arg) => self.typeinfo(arg, span),
-            ast::ExprKind::Comptime(inner) => {
-                self.comptime += 1;
-                let e = self.value(inner);
-                self.comptime -= 1;
-                if e.ty != Type::Void && !fold::is_known(&e) && !self.is_late_bound(&e) {
-                    return self.fail("not-constant", span, "this is not a constant");
-                }
-                e
-            }
+            ast::ExprKind::Comptime(inner) => self.constant(inner, span),
+        };
+        self.leave(1);
+        checked
+    }
+
+    fn size_value(&mut self, arg: &ast::Arg, span: Span) -> Expr {
+        self.size_of_arg(arg).map_or_else(|| error_expr(span), |size| fold::unsigned(size.bytes, span))
+    }
+
+    fn no_value_of_type(&mut self, span: Span) -> Expr {
+        let d = Diagnostic::error("no-value", span, "`typeof` is a type, but a value is expected here");
+        self.report(d.help("use it in place of a type: `let $x: typeof(…)`, `(typeof(…))x`, `sizeof(typeof(…))`"));
+        error_expr(span)
+    }
+
+    fn constant(&mut self, inner: &ast::Expr, span: Span) -> Expr {
+        self.comptime += 1;
+        let e = self.value(inner);
+        self.comptime -= 1;
+        if e.ty != Type::Void && !fold::is_known(&e) && !self.is_late_bound(&e) {
+            return self.fail("not-constant", span, "this is not a constant");
         }
+        e
     }
 
     /// A literal string, which must fit the usual capacity.

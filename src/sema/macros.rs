@@ -140,7 +140,12 @@ impl BodyChecker<'_> {
     }
 
     fn in_macro<T>(&mut self, name: &str, args: &[ast::Arg], span: Span, f: impl FnOnce(&mut Self, &ast::Block) -> T) -> Option<T> {
-        self.counted(LEVELS, span, |b| b.expanded(name, args, span, f)).flatten()
+        if !self.enter(LEVELS, span) {
+            return None;
+        }
+        let expanded = self.expanded(name, args, span, f);
+        self.leave(LEVELS);
+        expanded
     }
 
     fn expanded<T>(&mut self, name: &str, args: &[ast::Arg], span: Span, f: impl FnOnce(&mut Self, &ast::Block) -> T) -> Option<T> {
