@@ -321,11 +321,18 @@ impl Type {
 
     /// The number of tuples and unnamed records within each other.
     pub fn nesting(&self) -> usize {
-        match self {
-            Type::Tuple(elems) => 1 + elems.iter().map(Type::nesting).max().unwrap_or(0),
-            Type::Record(record) if record.name.is_empty() => 1 + record.fields.iter().map(|f| f.ty.nesting()).max().unwrap_or(0),
-            _ => 0,
+        fn deepest<'a>(types: impl Iterator<Item = &'a Type>) -> usize {
+            1 + types.map(Type::nesting).max().unwrap_or(0)
         }
+        if let Type::Tuple(elems) = self {
+            return deepest(elems.iter());
+        }
+        if let Type::Record(record) = self
+            && record.name.is_empty()
+        {
+            return deepest(record.fields.iter().map(|f| &f.ty));
+        }
+        0
     }
 
     /// Size of a value in memory, in a map and in a record, in bytes.
