@@ -1,13 +1,15 @@
 //! Programs that the kernel rejects because of their target rather than their code: functions that cannot be traced, and kinds
 //! of objects without an iterator. The kernel rejects them when they are loaded, before anything is attached.
 
+use super::attach_target::NoTarget;
 use super::verifier_log::VerifierError;
 use crate::codegen::artifact::Manifest;
 
 /// The programs to omit after a failed load, as indices with reasons. None if the cause is different. `messages` are those
 /// of libbpf.
 pub(super) fn targets(why: &anyhow::Error, messages: &[String], manifest: &Manifest) -> Vec<(usize, String)> {
-    let failed = messages.iter().find_map(|line| failed_program(line));
+    let no_target = why.downcast_ref::<NoTarget>();
+    let failed = no_target.map(|why| why.program.clone()).or_else(|| messages.iter().find_map(|line| failed_program(line)));
     let Some((index, program)) = manifest.programs.iter().enumerate().find(|(_, p)| Some(&p.function) == failed.as_ref()) else {
         return Vec::new();
     };
@@ -26,7 +28,7 @@ pub(super) fn targets(why: &anyhow::Error, messages: &[String], manifest: &Manif
         let reason = if has_log { refused.reason.clone() } else { NOT_ALLOWED.into() };
         return if looked_at { Vec::new() } else { vec![(index, reason)] };
     }
-    if messages.iter().any(|line| line.contains(NO_TYPE)) {
+    if no_target.is_some() || messages.iter().any(|line| line.contains(NO_TYPE)) {
         return vec![(index, "the kernel's types (BTF) do not have it".into())];
     }
     let kind = why.downcast_ref::<libbpf_rs::Error>().map(libbpf_rs::Error::kind);
@@ -92,5 +94,7 @@ mod tests {
         assert_eq!(targets(&refused(code), &messages("b"), &manifest), []);
         let untyped = ["libbpf: prog 'c': failed to find kernel BTF type ID of 'x': -ESRCH".to_string()];
         assert_eq!(targets(&anyhow::anyhow!("no"), &untyped, &manifest).first().map(|(i, _)| *i), Some(2));
+        let gone = anyhow::Error::from(NoTarget { program: "b".into() });
+        assert_eq!(targets(&gone, &[], &manifest).first().map(|(i, _)| *i), Some(1));
     }
 }
