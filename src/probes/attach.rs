@@ -193,6 +193,11 @@ pub struct FileLocation<'a> {
     pub ret: bool,
 }
 
+/// Tracepoints whose events always belong to the current process: the categories, and their raw tracepoints, except for
+/// those that have none.
+const CURRENT_PROCESS_EVENTS: &[(&str, &[&str])] =
+    &[("syscalls", &[]), ("raw_syscalls", &["sys_enter", "sys_exit"]), ("exceptions", &["page_fault_user", "page_fault_kernel"])];
+
 /// The raw tracepoint of the entries or exits of all system calls.
 pub fn raw_syscall_event(enter: bool) -> &'static str {
     if enter { "sys_enter" } else { "sys_exit" }
@@ -237,9 +242,12 @@ impl Attach {
         match self {
             Attach::Begin | Attach::End | Attach::Signal | Attach::Test { .. } => properties,
             Attach::Tracepoint { category, .. } => {
-                AttachProperties { excludes_rbt: matches!(&**category, "syscalls" | "raw_syscalls"), ..event }
+                AttachProperties { excludes_rbt: CURRENT_PROCESS_EVENTS.iter().any(|(of, _)| of == category), ..event }
             }
-            Attach::RawTracepoint { name, .. } => AttachProperties { excludes_rbt: matches!(&**name, "sys_enter" | "sys_exit"), ..event },
+            Attach::RawTracepoint { name, .. } => AttachProperties {
+                excludes_rbt: CURRENT_PROCESS_EVENTS.iter().any(|(_, events)| events.contains(&&**name)),
+                ..event
+            },
             Attach::Syscall { .. } => AttachProperties { excludes_rbt: true, shares_link: true, ..event },
             // the kernel attaches them to a process
             Attach::Uprobe { .. } => AttachProperties { pid: false, excludes_rbt: true, ..of_process },
@@ -249,7 +257,9 @@ impl Attach {
             Attach::Kprobe { .. } | Attach::Trampoline { .. } => event,
             Attach::Iter { pin, .. } => AttachProperties { may_run_after_end: pin.is_some(), is_rare: false, ..properties },
             // the same, if the kernel cannot exclude the children
-            Attach::Perf { all_cpus: true, .. } => AttachProperties { is_per_cpu: true, no_hit_note: NoHitNote::Never, ..of_process },
+            Attach::Perf { all_cpus: true, .. } => {
+                AttachProperties { is_per_cpu: true, excludes_rbt: true, no_hit_note: NoHitNote::Never, ..of_process }
+            }
             Attach::Perf { all_cpus: false, .. } => AttachProperties { may_run_after_end: false, ..properties },
         }
     }

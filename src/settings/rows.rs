@@ -208,7 +208,7 @@ pub const SETTINGS: &[Setting] = &[
         },
         get: |s| s.str_trunc_trailer.clone(),
     }.at_run(),
-    switch!(trace_self, "Let user-space probes and probes on system calls fire in rbt's own process, too"),
+    switch!(trace_self, "Let user-space probes, and probes on system calls, page faults and samples (profile, software, hardware) fire in rbt's own process, too. All other probes always do: their events, such as a switch to another task, may not be rbt's even if it is the current process."),
     unstable!(unstable_dw_ustack, "Allow unwinding of user stacks by DWARF"),
     unstable!(unstable_import_statement, "Allow import within a block"),
     unstable!(unstable_tseries, "Allow tseries()"),
