@@ -245,7 +245,8 @@ impl<'a> RunContext<'a> {
     pub(super) fn still(&mut self, bytes: u64) {
         if self.settings.warning_level > 0 {
             let kib = bytes.div_ceil(1024);
-            let note = format!("note: {kib} KiB of events remain to be printed; press Ctrl-C again to stop immediately\n");
+            let again = if self.signals.end_requests() > 0 { " again" } else { "" };
+            let note = format!("note: {kib} KiB of events remain to be printed; press Ctrl-C{again} to stop immediately\n");
             self.rendered.err.extend_from_slice(note.as_bytes());
             self.flush(true);
         }

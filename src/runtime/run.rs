@@ -35,7 +35,7 @@ impl Session<'_> {
     /// Runs to the end. Output of the script goes to `out`, and messages about the run to `err`.
     ///
     /// Errors: [`super::AttachFailed`], [`super::NothingAttached`], a command that cannot run, output that cannot be written.
-    /// A second SIGINT or SIGTERM ends the process immediately.
+    /// A second SIGINT or SIGTERM ends the process immediately, as does the first while the results are printed.
     pub fn run(&mut self, renderer: &mut dyn Renderer, out: &mut Stream, err: &mut Stream) -> anyhow::Result<Exit> {
         let throttle = Throttle::of(&self.cx, self.sys.online_cpus().len());
         let begun = self.begin(renderer, out, err)?;
@@ -240,6 +240,7 @@ impl EventLoop<'_> {
             self.context.progress = Some(progress);
         }
         self.context.throttle = self.throttle.take();
+        self.cx.signals.results_begin();
         self.source.finish(&mut self.context);
         let status = self.context.exit.take();
         if self.context.broken.is_none() {

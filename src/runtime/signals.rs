@@ -2,7 +2,7 @@
 //!
 //! rbt uses handlers instead of a signalfd, because programs that `system()` starts would inherit blocked signals, and because
 //! a blocked signal could not end a run that is stuck in a write to a full pipe. A second SIGINT or SIGTERM, a moment after the
-//! first, ends the process immediately.
+//! first, ends the process immediately. So does the first, if the run has ended before and its results are being printed.
 #![allow(unsafe_code)] // sigaction(2)
 
 use std::cell::Cell;
@@ -22,6 +22,8 @@ use crate::{progress, streams};
 static END_SIGNALS: AtomicU32 = AtomicU32::new(0);
 static LAST: AtomicI32 = AtomicI32::new(0);
 static FIRST: AtomicU64 = AtomicU64::new(0);
+/// When the run ended and its results began to be printed; 0 before that.
+static RESULTS: AtomicU64 = AtomicU64::new(0);
 static USER: AtomicU32 = AtomicU32::new(0);
 static RELOADS: AtomicU32 = AtomicU32::new(0);
 static WAKE: AtomicI32 = AtomicI32::new(-1);
@@ -32,6 +34,9 @@ static LOOPS: AtomicPtr<u64> = AtomicPtr::new(std::ptr::null_mut());
 /// Signals within this many milliseconds of the first are the same request: timeout(1) sends each twice, to the process and
 /// to its group.
 const DUPLICATE_MS: u64 = 250;
+
+/// The message if a signal ends the process while it prints results. The last line of these may be incomplete.
+const CUT: &[u8] = b"\nwarning: interrupted, not all results were printed\n";
 
 const CAUGHT: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1];
 
@@ -75,15 +80,24 @@ extern "C" fn caught(signal: libc::c_int) {
             if !loops.is_null() {
                 AtomicU64::from_ptr(loops).store(1, Ordering::SeqCst);
             }
-            match before {
-                0 => FIRST.store(now, Ordering::Relaxed),
-                _ if now.wrapping_sub(FIRST.load(Ordering::Relaxed)) >= DUPLICATE_MS => {
-                    screen::abandon();
-                    progress::abandon();
-                    streams::abandon();
-                    libc::_exit(128 + signal);
+            let results = RESULTS.load(Ordering::Relaxed);
+            let ended = match before {
+                // it only ends the loops of the program of `end`
+                0 if !loops.is_null() => 0,
+                0 => results,
+                _ => FIRST.load(Ordering::Relaxed),
+            };
+            if before == 0 {
+                FIRST.store(now, Ordering::Relaxed);
+            }
+            if ended != 0 && now.wrapping_sub(ended) >= DUPLICATE_MS {
+                screen::abandon();
+                progress::abandon();
+                streams::abandon();
+                if results != 0 {
+                    libc::write(libc::STDERR_FILENO, CUT.as_ptr().cast(), CUT.len());
                 }
-                _ => {}
+                libc::_exit(128 + signal);
             }
         }
         let one = 1u64;
@@ -108,6 +122,13 @@ impl Signals {
     /// Installs the handlers.
     pub fn catch() -> io::Result<Self> {
         Ok(Self::from(SignalSource::SignalHandlers(SignalHandlers::catch(&CAUGHT)?)))
+    }
+
+    /// The run has ended, and its results are printed next.
+    pub fn results_begin(&self) {
+        if let SignalSource::SignalHandlers(_) = &self.from {
+            RESULTS.store(milliseconds(), Ordering::Relaxed);
+        }
     }
 
     /// Does not change the process's signal handlers.
@@ -305,6 +326,7 @@ impl SignalHandlers {
     fn catch(signals: &[libc::c_int]) -> io::Result<Self> {
         let wake = poll::eventfd()?;
         END_SIGNALS.store(0, Ordering::Relaxed);
+        RESULTS.store(0, Ordering::Relaxed);
         WAKE.store(wake.as_raw_fd(), Ordering::Relaxed);
         let mut before = Vec::new();
         for signal in signals {
