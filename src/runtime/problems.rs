@@ -108,7 +108,11 @@ fn helper_failure(helper: &str, returned: i64) -> String {
              declaration e.g. `let @a = hash(5000)`"
                 .into()
         }
-        ("map_update_elem", libc::ENOMEM) => "no memory for a new element of the map; it was not stored".into(),
+        ("map_update_elem", libc::ENOMEM) => {
+            "no memory for a new element of the map; it was not stored. The kernel supplies memory for large elements slowly: use fewer \
+             keys, or declare the map's size, e.g. `let @a = hash(5000)`, so that its elements exist from the start"
+                .into()
+        }
         ("map_lookup_elem", _) => "Can't lookup map element because it does not exist.".into(),
         _ => strerror(errno),
     }
