@@ -35,6 +35,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # --- This part runs in the virtual machine. Each line of the file is ID MODE FUNCTION...
 if [[ ${1:-} == --inside ]]; then
     tmp=$(mktemp -d)
+    # If an interrupt arrives at one of the last instructions of return_to_handler, the unwinder ends its stack there and says so
+    # once. It does so without BPF, too, for the stacktrace trigger of tracefs while a function's return is traced.
+    harmless='stack going in the wrong direction. at return_to_handler'
     mkdir -p /sys/kernel/tracing
     mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
     while read -r id mode names; do
@@ -52,18 +55,21 @@ if [[ ${1:-} == --inside ]]; then
         else
             { printf "$kind:\"%s\",\n" $names | sed '$s/,$//'; echo '{ @[kstack(3)] = count(); }'; } >"$tmp/script.bt"
         fi
+        # The limit also suffices for a machine that gets a fraction of a processor. A lowered function takes the compiler a second.
+        limit=500
         dmesg -C
         rc=0
         if [[ $mode == f* ]]; then
             # shellcheck disable=SC2086
-            timeout -k 5 120 "$ATTACH" "$mode" "$LOAD" 1 $names >"$tmp/out" 2>"$tmp/err" || rc=$?
+            timeout -k 5 $limit "$ATTACH" "$mode" "$LOAD" 1 $names >"$tmp/out" 2>"$tmp/err" || rc=$?
         else
-            RBT_MISSING_PROBES=ignore timeout -k 5 -s INT 120 "$RBT" ${off[@]+"${off[@]}"} "$tmp/script.bt" -c "$LOAD 1" \
+            RBT_MISSING_PROBES=ignore timeout -k 5 -s INT $limit "$RBT" ${off[@]+"${off[@]}"} "$tmp/script.bt" -c "$LOAD 1" \
                 >"$tmp/out" 2>"$tmp/err" || rc=$?
         fi
         attached=$(sed -n 's/^Attached \([0-9]*\) probes*$/\1/p' "$tmp/err" | tail -1)
         hits=$(grep -c '^\]: ' "$tmp/out") || true
-        bad=$(dmesg | grep -E 'BUG|WARNING:|Oops|lockup|stall|general protection|ftrace bug|scheduling while atomic|kernel NULL' | head -3 | tr '\n' ';') || true
+        bad=$(dmesg | grep -E 'BUG|WARNING:|Oops|lockup|stall|general protection|ftrace bug|scheduling while atomic|kernel NULL' | grep -v "$harmless" |
+            head -3 | tr '\n' ';') || true
         echo "end $id $rc ${attached:-0} $hits ${bad// /_}"
         ((rc == 0)) || sed "s/^/said $id /" "$tmp/err" | head -8
         # After an error, the kernel's further results are unreliable.
@@ -157,11 +163,12 @@ worked() { # PID
     echo $total
 }
 
-# Runs batches of the queue in one machine until they are done or the machine dies. Fails if no batch is left.
+# Runs batches of the queue in these modes in one machine until they are done or the machine dies. Fails if no batch is left.
 machine() { # NAME
-    local dir=$folder/$1 pid last grown since id rc=0 mode names
+    local dir=$folder/$1 pid last grown since id rc=0
+    record "$dir"
     # Run the halves of failed batches first.
-    awk 'FILENAME == ARGV[1] { done[$1]; next } !($1 in done)' "$dir/done" "$dir/queue" |
+    awk -v modes=" $modes " 'FILENAME == ARGV[1] { done[$1]; next } !($1 in done) && index(modes, " " $2 " ")' "$dir/done" "$dir/queue" |
         awk '{ if ($1 ~ /[ab]$/) print; else rest[++n] = $0 } END { for (i = 1; i <= n; i++) print rest[i] }' |
         head -n "$turns" >"$dir/now"
     [[ -s $dir/now ]] || return 1
@@ -180,15 +187,10 @@ machine() { # NAME
         fi
     done
     wait $pid || rc=$?
-    sed -n 's/^end //p' "$dir/out" | while read -r id status attached hits bad; do
-        names=$(awk -v id="$id" '$1 == id' "$dir/now")
-        echo "$id $status $attached $hits ${bad:-ok}" >>"$dir/done"
-        if [[ -n $bad ]]; then
-            grep "^dmesg $id " "$dir/out" >"$dir/console.$id" || true
-            halves "$dir" "$names"
-        fi
-    done
     id=$(awk '$1 == "begin" { last = $2 } $1 == "end" { last = "" } END { print last }' "$dir/out")
+    local started
+    started=$(grep -c '^begin' "$dir/out") || true
+    record "$dir"
     if [[ -n $id ]] && ((rc < 124)); then
         say "$1: $id: hunt.sh itself failed in the machine: status $rc"
         cat "$dir/console" >&2
@@ -198,11 +200,26 @@ machine() { # NAME
         echo "$id $rc 0 0 died" >>"$dir/done"
         say "$1: the machine died in $id"
         halves "$dir" "$(awk -v id="$id" '$1 == id' "$dir/now")"
-    elif ! grep -q '^begin' "$dir/out"; then
+    elif ((started == 0)); then
         say "$1: the machine did not start"
         cat "$dir/console" >&2
         return 1
     fi
+}
+
+# Records the batches that a machine has finished, also those of an earlier run that was ended early.
+record() { # FOLDER
+    local dir=$1 id status attached hits bad names
+    [[ -e $dir/out ]] || return 0
+    sed -n 's/^end //p' "$dir/out" | while read -r id status attached hits bad; do
+        names=$(awk -v id="$id" '$1 == id' "$dir/now")
+        echo "$id $status $attached $hits ${bad:-ok}" >>"$dir/done"
+        if [[ -n $bad ]]; then
+            grep "^dmesg $id " "$dir/out" >"$dir/console.$id" || true
+            halves "$dir" "$names"
+        fi
+    done
+    mv "$dir/out" "$dir/out.recorded"
 }
 
 halves() { # FOLDER 'ID MODE FUNCTION...'
@@ -225,9 +242,12 @@ tell() { # NAME
     awk -v kernel="$1" '
         FILENAME == ARGV[1] { names[$1] = NF - 2; what[$1] = $3; mode[$1] = $2; next }
         { verdict[$1] = $5; order[++n] = $1
-          if ($5 == "ok") { attached[mode[$1]] += $3; batches[mode[$1]]++; if ($2 != 0) odd[mode[$1]]++ } }
+          if ($5 == "ok") {
+              attached[mode[$1]] += $3; batches[mode[$1]]++
+              if ($2 != 0) odd[mode[$1]]++; else refused[mode[$1]] += names[$1] - $3
+          } }
         END {
-            for (m in batches) printf "%-5s %-10s %5d attached in %d batches, of which %d ran out of time\n", kernel, m, attached[m], batches[m], odd[m]
+            for (m in batches) printf "%-5s %-10s %5d attached and %d refused in %d batches, of which %d ran out of time\n", kernel, m, attached[m], refused[m], batches[m], odd[m]
             for (i = 1; i <= n; i++) {
                 id = order[i]
                 if (verdict[id] == "ok") continue
