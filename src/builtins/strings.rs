@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         codegen: Codegen::Code(buf_value),
-        doc: "Reads bytes from an address, zeros included. The length is optional for arrays. %r, %rx and %rh print the bytes.",
+        doc: "Reads bytes from an address, zeros included. The length is optional for arrays. %r, %rx and %rh print the bytes. User memory that is not resident, such as an untouched constant, may read as zeros.",
         example: "tracepoint:syscalls:sys_enter_write { printf(\"%r\\n\", buf(args.buf, args.count)); }",
     },
     Builtin {

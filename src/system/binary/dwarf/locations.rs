@@ -380,7 +380,8 @@ impl ArgumentSearch {
             return LocationAt::Nothing;
         }
         if has(Byte::Vector) {
-            return LocationAt::Never(NoLocation::Vector);
+            let only = bytes.iter().zip(&self.value_bytes).all(|(b, matters)| !matters || *b == Byte::Vector);
+            return LocationAt::Never(if only { NoLocation::Vector } else { NoLocation::VectorPart });
         }
         // A location shorter than the argument may omit only padding.
         if self.value_bytes.get(bytes.len()..).is_none_or(|rest| rest.contains(&true)) {

@@ -15,6 +15,8 @@ pub enum NoLocation {
     Float,
     /// It is in a vector register.
     Vector,
+    /// Some parts are in a vector register.
+    VectorPart,
     /// The compiler made this copy of the function for one value.
     Constant(i64),
     /// It is computed from other values.
@@ -46,6 +48,7 @@ impl fmt::Display for NoLocation {
             NoLocation::Partly => "the compiler optimized part of it away",
             NoLocation::Float => "it is a floating-point number",
             NoLocation::Vector => "it is in a floating-point register",
+            NoLocation::VectorPart => "part of it is in a floating-point register",
             NoLocation::Constant(value) => return write!(f, "the compiler replaced it with the constant {value}"),
             NoLocation::Computed => "the compiler replaced it with a value computed from others",
             NoLocation::Later | NoLocation::NotRecorded => "the debug information does not say where it is at the function's entry",
@@ -66,6 +69,7 @@ impl NoLocation {
     pub fn help(self) -> &'static str {
         match self {
             NoLocation::Float | NoLocation::Vector => "no BPF program reads floating-point registers",
+            NoLocation::VectorPart => "no BPF program reads floating-point registers; reg() reads the register of the other part",
             NoLocation::Constant(_) | NoLocation::Empty => "remove it: it is the same in every call",
             NoLocation::Void => "remove `retval`; reg() reads a register, whatever is in it",
             NoLocation::Memory | NoLocation::Unstated => "read the value at the entry of the function that receives it",

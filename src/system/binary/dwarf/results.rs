@@ -9,7 +9,7 @@ use super::no_location::NoLocation;
 use super::types::{is_complex, is_float};
 use super::{BinaryTypes, DEPTH, Die, Entry};
 use crate::system::{Abi, Function};
-use crate::types::Int;
+use crate::types::{Int, Type};
 
 /// AAPCS64 returns an aggregate of up to this many equal floating-point numbers or vectors in registers.
 const HOMOGENEOUS: usize = 4;
@@ -26,6 +26,16 @@ enum Part {
     /// A `long double` of the x87 unit.
     Extended,
     Vector,
+}
+
+/// The number at the start of a value. That of a Rust enum is usually its discriminant, which precedes the variants.
+fn first_number(ty: &Type) -> Option<Int> {
+    if let Type::Array(element, _) = ty {
+        return first_number(element);
+    }
+    let Type::Record(record) = ty else { return ty.as_int() };
+    let mut at_start = record.fields.iter().filter(|field| field.offset == 0 && field.bits.is_none() && field.ty.size() > 0);
+    at_start.find_map(|field| first_number(&field.ty))
 }
 
 impl BinaryTypes {
@@ -47,8 +57,23 @@ impl BinaryTypes {
         };
         match unreadable {
             Some(why) => Err(why),
-            None => Ok(ty.and_then(|ty| self.ty(ty, 0)?.as_int()).filter(|int| int.bytes < 8)),
+            None => Ok(ty.and_then(|ty| self.result_int(ty, self.is_of_c(die))).filter(|int| int.bytes < 8)),
         }
+    }
+
+    /// The integer in the low bits of the register with results of a type: the result, or its first number. C packs the members of a
+    /// small struct into a register, so all its bits are of the result; other languages return two numbers in two registers.
+    fn result_int(&self, ty: Die, of_c: bool) -> Option<Int> {
+        let mut of_type = self.ty(ty, 0)?;
+        if of_type.as_int().is_none() {
+            let is_union = matches!(&of_type, Type::Struct(of) if of.union);
+            let in_registers = of_type.size() <= 8 || of_type.size() <= 16 && self.parts(ty).len() == 2;
+            if of_c || is_union || !in_registers {
+                return None;
+            }
+            of_type.deepen(&mut |inner| self.expand(inner));
+        }
+        first_number(&of_type)
     }
 
     /// Does a function's entry have a type, even if it is damaged?
@@ -78,10 +103,12 @@ impl BinaryTypes {
         let two_kinds = parts.len() == 2 && parts.contains(&Part::Float) && parts.contains(&Part::Integer);
         let divided = two_kinds && size <= 16 && of_type.tag() != gimli::DW_TAG_union_type && !self.is_of_c(function);
         let class = self.class(Some(ty));
-        let in_vector = special || homogeneous || divided || matches!(class, Some(Class::Float(1..) | Class::Mixed));
+        let in_part = divided || matches!(class, Some(Class::Mixed));
+        let in_vector = special || homogeneous || in_part || matches!(class, Some(Class::Float(1..)));
         match class {
             // An object that is not trivially copyable is in memory.
             _ if in_vector && self.may_go_by_reference(Some(ty), 0) => Some(NoLocation::Unstated),
+            _ if in_part => Some(NoLocation::VectorPart),
             _ if in_vector => Some(NoLocation::Vector),
             Some(Class::Float(_)) if parts.is_empty() => Some(NoLocation::Empty),
             // The System V ABI returns the address in the register of `retval`.
