@@ -50,7 +50,17 @@ fn record(record: &Record, bytes: &[u8], tags: &mut dyn FnMut(&Deferred, &[u8]) 
         };
         (f.name.clone(), value)
     };
-    Value::Record(record.fields.iter().map(&mut field).collect())
+    let selected = record.variants.as_ref().and_then(|variants| {
+        let discriminant = record.fields.get(variants.discriminant)?;
+        let value = word(after(bytes, discriminant.offset as usize), discriminant.ty.as_int()?.bytes.into());
+        Some((variants, variants.selected(value)?))
+    });
+    let has = |index: usize| {
+        selected.is_none_or(|(variants, chosen)| {
+            index == chosen || index != variants.discriminant && variants.values.iter().all(|(other, _)| *other != index)
+        })
+    };
+    Value::Record(record.fields.iter().enumerate().filter(|(index, _)| has(*index)).map(|(_, f)| field(f)).collect())
 }
 
 /// Bits `offset` to `offset + width`, extended by sign.
@@ -141,7 +151,7 @@ fn exactly(bytes: &[u8], size: usize) -> Cow<'_, [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{Agg, Space, Struct};
+    use crate::types::{Agg, Space, Struct, Variants};
     use std::sync::Arc;
 
     fn plain(ty: &Type, bytes: &[u8]) -> Value {
@@ -225,7 +235,7 @@ mod tests {
             field("z", 4, Some((12, 1)), Type::Bool),
             field("w", 6, Some((4, 12)), signed),
         ];
-        let record = Type::Record(Arc::new(Record { name: "r".into(), size: 8, fields }));
+        let record = Type::Record(Arc::new(Record { name: "r".into(), size: 8, fields, variants: None }));
         let word: u32 = 0b101 | 0b11110 << 3 | 1 << 12 | 0x7ff << 20;
         let bytes = [&7u32.to_le_bytes()[..], &word.to_le_bytes()].concat();
         let expected =
@@ -236,9 +246,28 @@ mod tests {
     #[test]
     fn unions_overlap() {
         let fields = vec![field("whole", 0, None, Type::uint(2)), field("low", 0, None, Type::uint(1))];
-        let union = Type::Record(Arc::new(Record { name: "u".into(), size: 2, fields }));
+        let union = Type::Record(Arc::new(Record { name: "u".into(), size: 2, fields, variants: None }));
         let expected = vec![("whole".into(), Value::Uint(0x201)), ("low".into(), Value::Uint(1))];
         assert_eq!(plain(&union, &[1, 2, 3]), Value::Record(expected));
+    }
+
+    #[test]
+    fn variants_exclude_each_other() {
+        let fields = vec![
+            field("discriminant", 0, None, Type::uint(1)),
+            field("None", 0, None, Type::uint(1)),
+            field("One", 1, None, Type::uint(1)),
+            field("Some", 0, None, Type::uint(1)),
+        ];
+        let variants = Some(Variants { discriminant: 0, values: vec![(1, Some(2)), (2, Some(3)), (3, None)] });
+        let of = |variants| Type::Record(Arc::new(Record { name: "e".into(), size: 2, fields: fields.clone(), variants }));
+        let one = |name: &str, value| Value::Record(vec![(name.into(), Value::Uint(value))]);
+        assert_eq!(plain(&of(variants.clone()), &[2, 9]), one("None", 2));
+        assert_eq!(plain(&of(variants.clone()), &[3, 9]), one("One", 9));
+        assert_eq!(plain(&of(variants), &[7, 9]), one("Some", 7));
+        // a value of the discriminant that no variant has
+        let damaged = plain(&of(Some(Variants { discriminant: 0, values: vec![(1, Some(2))] })), &[1, 9]);
+        assert!(matches!(damaged, Value::Record(fields) if fields.len() == 4));
     }
 
     #[test]

@@ -94,6 +94,26 @@ pub struct Record {
     pub size: u32,
     /// In order of declaration; those of a union overlap.
     pub fields: Vec<Field>,
+    /// The variants among the fields of a Rust enum.
+    pub variants: Option<Variants>,
+}
+
+/// The fields of which a value has one: the variants of a Rust enum.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Variants {
+    /// The index of the field that selects the variant. It may be part of a variant's own fields, whose other values select that
+    /// variant.
+    pub discriminant: usize,
+    /// The index of each variant's field, and the value that selects it. None: all values that select no other.
+    pub values: Vec<(usize, Option<u64>)>,
+}
+
+impl Variants {
+    /// The index of the field that a value of the discriminant selects, if any.
+    pub fn selected(&self, discriminant: u64) -> Option<usize> {
+        let of = |wanted: Option<u64>| self.values.iter().find(|(_, value)| *value == wanted).map(|(index, _)| *index);
+        of(Some(discriminant)).or_else(|| of(None))
+    }
 }
 
 /// A value that user space decodes when it is printed: `ksym`, a stack, an address.
@@ -244,7 +264,12 @@ impl Type {
             (Type::Record(a), Type::Record(b)) if a.name == b.name && a.fields.len() == b.fields.len() => {
                 let field = |(a, b): (&Field, &Field)| Some(Field { ty: a.ty.widened(&b.ty)?, ..a.clone() }).filter(|_| a.name == b.name);
                 let fields = a.fields.iter().zip(&b.fields).map(field).collect::<Option<_>>()?;
-                Some(Type::Record(Arc::new(Record { name: a.name.clone(), size: a.size.max(b.size), fields })))
+                Some(Type::Record(Arc::new(Record {
+                    name: a.name.clone(),
+                    size: a.size.max(b.size),
+                    fields,
+                    variants: a.variants.clone(),
+                })))
             }
             (a, b) => (format!("{a:#}") == format!("{b:#}")).then(|| a.clone()),
         }

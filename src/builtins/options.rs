@@ -367,7 +367,7 @@ fn settings(s: &Settings) -> (Type, Vec<u8>) {
         bytes.iter_mut().skip(offset as usize).zip(&value).for_each(|(to, from)| *to = *from);
         fields.push(Field { name: name.into(), offset, bits: None, ty });
     }
-    (Type::Record(Arc::new(Record { name: String::new(), size, fields })), bytes)
+    (Type::Record(Arc::new(Record { name: String::new(), size, fields, variants: None })), bytes)
 }
 
 fn number(default: i64) -> Type {

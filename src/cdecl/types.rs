@@ -265,7 +265,7 @@ impl View<'_> {
         let Some(tag) = index(structure, self.first) else { return self.sys.expand(structure) };
         let mut fields = Vec::new();
         self.gather(tag, 0, depth, budget, &mut fields)?;
-        Some(Record { name: structure.name.clone(), size: structure.size, fields })
+        Some(Record { name: structure.name.clone(), size: structure.size, fields, variants: None })
     }
 
     fn gather(&self, tag: usize, base: u64, depth: u32, budget: &mut u32, into: &mut Vec<Field>) -> Option<()> {

@@ -244,10 +244,9 @@ impl Attach {
             Attach::Tracepoint { category, .. } => {
                 AttachProperties { excludes_rbt: CURRENT_PROCESS_EVENTS.iter().any(|(of, _)| of == category), ..event }
             }
-            Attach::RawTracepoint { name, .. } => AttachProperties {
-                excludes_rbt: CURRENT_PROCESS_EVENTS.iter().any(|(_, events)| events.contains(&&**name)),
-                ..event
-            },
+            Attach::RawTracepoint { name, .. } => {
+                AttachProperties { excludes_rbt: CURRENT_PROCESS_EVENTS.iter().any(|(_, events)| events.contains(&&**name)), ..event }
+            }
             Attach::Syscall { .. } => AttachProperties { excludes_rbt: true, shares_link: true, ..event },
             // the kernel attaches them to a process
             Attach::Uprobe { .. } => AttachProperties { pid: false, excludes_rbt: true, ..of_process },

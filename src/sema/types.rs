@@ -309,7 +309,7 @@ pub fn record_of(fields: Vec<(String, Type)>) -> Type {
     let size = Type::Tuple(types.clone()).size();
     let fields = names.into_iter().zip(types).zip(offsets);
     let fields = fields.map(|((name, ty), offset)| Field { name, offset, bits: None, ty }).collect();
-    Type::Record(Arc::new(Record { name: String::new(), size, fields }))
+    Type::Record(Arc::new(Record { name: String::new(), size, fields, variants: None }))
 }
 
 /// Pointers to these types are interchangeable.

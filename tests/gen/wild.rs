@@ -286,7 +286,7 @@ impl Gen<'_> {
         let n = 1 + self.rng.below(3);
         let fields: Vec<_> = (0..n).map(|i| (["x", "y", "zed"][i], self.random_type(depth - 1))).collect();
         let fields = fields.into_iter().map(|(name, ty)| rbt::types::Field { name: name.into(), offset: 0, bits: None, ty }).collect();
-        Type::Record(std::sync::Arc::new(rbt::types::Record { name: String::new(), size: 0, fields }))
+        Type::Record(std::sync::Arc::new(rbt::types::Record { name: String::new(), size: 0, fields, variants: None }))
     }
 
     fn pointer_type(&mut self) -> Type {

@@ -554,7 +554,7 @@ impl KernelTypes {
         for field in &mut fields {
             field.ty.deepen(&mut |inner| if depth + 1 < DEPTH { self.record(inner, depth + 1, budget) } else { None });
         }
-        Some(Record { name: structure.name.clone(), size: structure.size, fields })
+        Some(Record { name: structure.name.clone(), size: structure.size, fields, variants: None })
     }
 }
 

@@ -12,7 +12,7 @@ use gimli::{
 use super::{BinaryTypes, DEPTH, Die, Entry};
 use crate::system::TypeName;
 use crate::system::kernel_types::{bit_field, float, raw_bytes};
-use crate::types::{Enum, Field, Int, Record, Space, Struct, Type};
+use crate::types::{Enum, Field, Int, Record, Space, Struct, Type, Variants};
 
 /// Limit for the fields of one struct.
 const FIELDS: u32 = 1 << 16;
@@ -34,14 +34,28 @@ impl BinaryTypes {
     /// Returns the fields of one variant of a Rust enum, by the variant's name.
     fn variant(&self, structure: &Struct, name: &str) -> Option<Field> {
         let mut variants = self.variants(self.by_id(structure.id)?).into_iter();
-        let (die, entry) = variants.find(|(die, entry)| self.name(*die, entry) == Some(name.as_bytes()))?;
+        let (_, die, entry) = variants.find(|(_, die, entry)| self.name(*die, entry) == Some(name.as_bytes()))?;
         self.field(die, &entry, 0)
     }
 
-    /// The variants of a Rust enum: members that share their room, as those of a union do. Other types have none.
-    fn variants(&self, of: Die) -> Vec<(Die, Entry)> {
+    /// The variants of a Rust enum, and the members of these. They share their room, as those of a union do. Other types have none.
+    fn variants(&self, of: Die) -> Vec<(Entry, Die, Entry)> {
         let variants = self.below(of, gimli::DW_TAG_variant_part).flat_map(|(part, _)| self.below(part, gimli::DW_TAG_variant));
-        variants.flat_map(|(variant, _)| self.below(variant, gimli::DW_TAG_member)).collect()
+        let members = |(die, variant): (Die, Entry)| {
+            self.below(die, gimli::DW_TAG_member).map(|(die, member)| (variant.clone(), die, member)).collect::<Vec<_>>()
+        };
+        variants.flat_map(members).collect()
+    }
+
+    /// The value of the discriminant that selects a variant; the inner `None` for all other values. `None`: it is not known.
+    fn selecting_value(&self, variant: Entry, discriminant: Option<Int>) -> Option<Option<u64>> {
+        if variant.attr(gimli::DW_AT_discr_list).is_some() {
+            return None;
+        }
+        let Some(value) = variant.attr(gimli::DW_AT_discr_value) else { return Some(None) };
+        let mask = u64::MAX >> (64 - 8 * u32::from(discriminant?.bytes.clamp(1, 8)));
+        let value = value.udata_value().or_else(|| value.sdata_value().map(|value| value as u64))?;
+        Some(Some(value & mask))
     }
 
     /// The number that selects the variant of a Rust enum; its debug information has no name for it.
@@ -70,15 +84,30 @@ impl BinaryTypes {
             fields.extend(self.field(die, entry, base));
             true
         })?;
+        let before = fields.len();
         fields.extend(self.discriminant(of));
-        for (die, entry) in self.variants(of) {
+        let discriminant = (fields.len() > before).then_some(before);
+        let mut values = Vec::new();
+        let mut known = discriminant.is_some();
+        for (variant, die, entry) in self.variants(of) {
             *budget = budget.checked_sub(1)?;
-            fields.extend(self.field(die, &entry, 0));
+            let selects = self.selecting_value(variant, discriminant.and_then(|index| fields.get(index)?.ty.as_int()));
+            match (self.field(die, &entry, 0), selects) {
+                (Some(field), Some(value)) => {
+                    values.push((fields.len(), value));
+                    fields.push(field);
+                }
+                (field, _) => {
+                    fields.extend(field);
+                    known = false;
+                }
+            }
         }
+        let variants = discriminant.filter(|_| known).map(|discriminant| Variants { discriminant, values });
         for field in &mut fields {
             field.ty.deepen(&mut |inner| if depth + 1 < DEPTH { self.record(inner, depth + 1, budget) } else { None });
         }
-        Some(Record { name: structure.name.clone(), size: structure.size, fields })
+        Some(Record { name: structure.name.clone(), size: structure.size, fields, variants })
     }
 
     fn by_id(&self, id: u32) -> Option<Die> {
