@@ -519,14 +519,10 @@ pub fn add(agg: &Agg, a: &AggregateState, b: &AggregateState) -> Result<Aggregat
     if a.overflowed(b, &sum) { Err("the sum does not fit into 64 bits".into()) } else { Ok(sum) }
 }
 
-/// Are the values of an aggregation sums, so that those from before and after a map was cleared can be added up?
-pub fn is_additive(agg: &Agg) -> bool {
-    aggregate(&agg.function).is_some_and(|(_, row)| row.state_codec.is_additive)
-}
-
-/// Does what an additive aggregation has counted only grow?
-pub fn never_falls(agg: &Agg) -> bool {
-    aggregate(&agg.function).is_some_and(|(_, row)| !(agg.signed && row.monotonicity == Monotonicity::RaisesUnsigned))
+/// Can an exporter treat an aggregation's values as counters: do they add up and only grow? A sum of signed numbers may fall.
+pub fn is_counter(agg: &Agg) -> bool {
+    let may_fall = |row: &AggregateSide| agg.signed && row.monotonicity == Monotonicity::RaisesUnsigned;
+    aggregate(&agg.function).is_some_and(|(_, row)| row.state_codec.is_additive && !may_fall(row))
 }
 
 /// The bytes of a slot with this state.

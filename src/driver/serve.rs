@@ -24,9 +24,9 @@ use crate::failure::{Failure, reason};
 use crate::frontend::Frontend;
 use crate::frontend::args::check_script_args;
 use crate::launch::require::require_privileges;
-use crate::launch::{Launch, ManagedRun};
+use crate::launch::{Launch, ManagedRun, served_counts};
 use crate::metrics::Metrics;
-use crate::otlp::SeriesStarts;
+use crate::otlp::HandedOver;
 use crate::runtime::{ProcessSignals, Remote, Scrapes};
 use crate::serve::registry::{ScriptRegistry, Status};
 use crate::serve::{self, FlagNames, Listen};
@@ -104,9 +104,8 @@ fn scripts(folder: &Path) -> Result<BTreeMap<String, PathBuf>, Failure> {
     for entry in std::fs::read_dir(folder).map_err(cannot)? {
         let path = entry.map_err(cannot)?.path();
         let name = name_of(path.file_name().unwrap_or_default());
-        // Kubernetes mounts the files of a ConfigMap as symbolic links; one that leads nowhere is reported as a script that cannot be read
-        let is_script = std::fs::metadata(&path).map_or(true, |metadata| metadata.is_file());
-        if path.extension().is_some_and(|ending| ending == ENDING) && !name.starts_with('.') && is_script {
+        // what is not a file is reported as a script that cannot be read
+        if path.extension().is_some_and(|ending| ending == ENDING) && !name.starts_with('.') {
             found.insert(name, path);
         }
     }
@@ -147,7 +146,7 @@ struct Running {
     headers: Headers,
     remote: Arc<Remote>,
     scrapes: Arc<Scrapes>,
-    series_starts: SeriesStarts,
+    handed_over: HandedOver,
     ended: EndFlag,
 }
 
@@ -425,9 +424,9 @@ impl Script {
         let mut described = start::described(run, &checked, &front, None)?;
         described.name.clone_from(&self.name);
         let scrapes = described.scrapes()?;
-        let series_starts = self.predecessor.as_ref().map(|before| before.series_starts.clone()).unwrap_or_default();
+        let handed_over = self.predecessor.as_ref().map(|before| before.handed_over.clone()).unwrap_or_default();
         let replaces = {
-            let series_starts = series_starts.clone();
+            let handed_over = handed_over.clone();
             let (before, registry, sender, attached) =
                 (self.predecessor.clone(), self.registry.clone(), self.outcome_sender.clone(), attached.clone());
             let (name, remote, scrapes) = (self.name.clone(), self.remote.clone(), scrapes.clone());
@@ -449,16 +448,17 @@ impl Script {
                     earlier
                 });
                 let (digest, headers, over) = (digest.clone(), headers.clone(), EndFlag::default());
-                let (remote, scrapes, series_starts) = (remote.clone(), scrapes.clone(), series_starts.clone());
-                let running = Arc::new(Running { digest, headers, remote, scrapes: scrapes.clone(), series_starts, ended: over });
+                let (remote, scrapes, handed_over) = (remote.clone(), scrapes.clone(), handed_over.clone());
+                let own = served_counts(&handed_over);
+                let running = Arc::new(Running { digest, headers, remote, scrapes: scrapes.clone(), handed_over, ended: over });
                 *attached.lock().unwrap_or_else(PoisonError::into_inner) = Some(running.clone());
-                registry.started(&name, serve::Run::new(Metrics::new(names.clone(), max_series), &scrapes));
+                registry.started(&name, serve::Run::new(Metrics::new(names.clone(), max_series), &scrapes, own));
                 let _ = sender.send(Outcome::Attached(running));
                 earlier
             }
         };
         let managed =
-            ManagedRun { name: self.name.clone(), remote: self.remote.clone(), scrapes, series_starts, predecessor: Rc::new(replaces) };
+            ManagedRun { name: self.name.clone(), remote: self.remote.clone(), scrapes, handed_over, predecessor: Rc::new(replaces) };
         let launch = Launch::managed(run, &described, &checked.settings, managed)?;
         launch_script(launch, checked, compiled, None, &sys, &mut front, None)
     }

@@ -16,7 +16,7 @@ use crate::codegen::artifact::Artifact;
 use crate::diag;
 use crate::failure::{Failure, reason};
 use crate::metrics::{MetricNames, Metrics};
-use crate::otlp::{Export, SeriesStarts};
+use crate::otlp::{Export, HandedOver};
 use crate::output_files::{self, Destinations};
 use crate::probes::Env;
 use crate::render::{self, Base, RenderOptions, RunLabel};
@@ -86,8 +86,8 @@ pub(crate) struct ManagedRun {
     pub remote: Arc<Remote>,
     /// Requests the state of the run.
     pub scrapes: Arc<Scrapes>,
-    /// When its series began, also those that it continues.
-    pub series_starts: SeriesStarts,
+    /// What it continues.
+    pub handed_over: HandedOver,
     /// See [`Options::predecessor`].
     pub predecessor: Rc<dyn Fn() -> Option<Box<State>>>,
 }
@@ -141,12 +141,13 @@ impl<'a> Launch<'a> {
             });
         }
         let scrapes = script.scrapes()?;
+        let handed_over = HandedOver::default();
+        let export = script.export(run, settings, &scrapes, &handed_over)?;
         if let Some(address) = run.serve {
-            let run_of = serve::Run::new(script.metrics(settings), &scrapes);
+            let run_of = serve::Run::new(script.metrics(settings), &scrapes, served_counts(&handed_over));
             let (token, identity) = (run.serve_token.as_deref(), run.serve_identity.as_ref());
             serve::start(&serve::Listen { address, token, identity, names: &serve::FLAGS, quiet: run.quiet }, run_of)?;
         }
-        let export = script.export(run, settings, &scrapes, SeriesStarts::default())?;
         Ok(Self {
             run,
             script,
@@ -163,7 +164,7 @@ impl<'a> Launch<'a> {
     /// For a run that is one of several in the process. It is served together with the others.
     pub fn managed(run: &'a Run, script: &'a Described, settings: &Settings, managed: ManagedRun) -> Result<Self, Failure> {
         let scrapes = managed.scrapes.clone();
-        let export = script.export(run, settings, &scrapes, managed.series_starts.clone())?;
+        let export = script.export(run, settings, &scrapes, &managed.handed_over)?;
         Ok(Self {
             run,
             script,
@@ -203,6 +204,12 @@ impl<'a> Launch<'a> {
 /// Forks the `-c` command, which waits until it is started.
 pub(crate) fn child(command: &str) -> Result<Child, Failure> {
     Child::prepare(command).map_err(|e| Failure::from_text(&format!("{e:#}")).code("no-command"))
+}
+
+/// The counts of the exported records, which are served as well.
+pub(crate) fn served_counts(handed_over: &HandedOver) -> serve::OwnFamilies {
+    let records = handed_over.records.clone();
+    Box::new(move || records.families())
 }
 
 /// Loads a compiled script and runs it to its end.
@@ -312,10 +319,10 @@ impl Described {
         Metrics::new(self.metrics.clone(), settings.max_series)
     }
 
-    fn export(&self, run: &Run, settings: &Settings, scrapes: &Arc<Scrapes>, starts: SeriesStarts) -> Result<Option<Export>, Failure> {
+    fn export(&self, run: &Run, settings: &Settings, scrapes: &Arc<Scrapes>, handed_over: &HandedOver) -> Result<Option<Export>, Failure> {
         let Some(config) = run.otlp.clone() else { return Ok(None) };
         let traced = require_cgroup(run)?.and_then(|cgroup| container::container_of_cgroup(cgroup.id));
-        Export::start(config, self.metrics(settings), scrapes, starts, traced.as_ref(), run.warnings).map(Some)
+        Export::start(config, self.metrics(settings), scrapes, handed_over, traced.as_ref(), run.warnings).map(Some)
     }
 
     /// The state of a run before it begins.

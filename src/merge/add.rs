@@ -64,7 +64,7 @@ pub struct Sum {
 struct Total {
     /// The map without entries.
     map: Map,
-    /// The entries, by the text of the key.
+    /// The entries, by the text of the key, and its number among equal ones of a run.
     entries: BTreeMap<String, Entry>,
     /// The host of each plain value.
     origins: BTreeMap<String, String>,
@@ -335,16 +335,25 @@ impl Total {
             self.emptied.insert(host.to_string());
         }
         let unset = !map.set && self.map.value.aggregation().is_none();
+        let adds_up = self.map.adds || self.map.value.aggregation().is_some();
+        let mut alike: BTreeMap<String, u32> = BTreeMap::new();
         for entry in map.entries {
             if self.refused.is_some() || unset {
                 return;
             }
-            self.refused = self.add_entry(entry, host).err();
+            let mut id = serde_json::to_string(&entry.key).unwrap_or_default();
+            // keys of one run with the same text, such as two times within a minute, are different elements
+            if !adds_up {
+                let n = alike.entry(id.clone()).and_modify(|n| *n += 1).or_default();
+                if *n > 0 {
+                    id.push_str(&format!(" {n}"));
+                }
+            }
+            self.refused = self.add_entry(id, entry, host).err();
         }
     }
 
-    fn add_entry(&mut self, entry: Entry, host: &str) -> Result<(), NotSummable> {
-        let id = serde_json::to_string(&entry.key).unwrap_or_default();
+    fn add_entry(&mut self, id: String, entry: Entry, host: &str) -> Result<(), NotSummable> {
         let Some(known) = self.entries.get_mut(&id) else {
             self.origins.insert(id.clone(), host.to_string());
             self.entries.insert(id, entry);

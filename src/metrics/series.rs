@@ -157,8 +157,8 @@ impl Metrics {
             .filter_map(|(values, entry)| Some((values, point(map, kind, entry.value.as_ref(), entry.counted.as_ref())?)))
             .collect();
         let mut folded = 0;
-        // the run limits the number of sums itself
-        if !map.value.aggregation().is_some_and(builtins::is_additive) {
+        // the run limits the number of counters itself
+        if !map.value.aggregation().is_some_and(builtins::is_counter) {
             let known = self.known.entry(map.name.clone()).or_default();
             // a gauge without a value leaves its place to another
             known.retain(|values| found.contains_key(values));

@@ -39,7 +39,7 @@ pub use config::Config;
 use config::{Endpoint, Queue};
 use mailbox::Mailbox;
 use messages::Heading;
-pub use send::SeriesStarts;
+pub use send::HandedOver;
 use send::{MetricSender, RecordCounts, RecordSender};
 use traces::Traces;
 
@@ -72,7 +72,7 @@ struct Records {
 }
 
 /// A signal whose records wait in a queue.
-struct Signal {
+pub struct Signal {
     /// A name, for that of the thread and for messages.
     name: &'static str,
     /// One of its records.
@@ -135,7 +135,7 @@ impl Records {
 
 impl Export {
     /// Starts to export the output and the counts of the run, which traces only this container, if any. Runs of a script that
-    /// continue its series share `starts`.
+    /// continue its series share `handed_over`.
     ///
     /// # Errors
     /// Those of the system; a certificate cannot be used.
@@ -143,7 +143,7 @@ impl Export {
         config: Config,
         metrics: Metrics,
         scrapes: &Arc<Scrapes>,
-        starts: SeriesStarts,
+        handed_over: &HandedOver,
         traced: Option<&Container>,
         warn: bool,
     ) -> Result<Self, Failure> {
@@ -151,7 +151,9 @@ impl Export {
         let records = |signal, to: Option<Endpoint>, queue| to.map(|to| Records::start(signal, to, queue, &heading, warn)).transpose();
         let logs = records(&LOGS, config.logs, config.log_queue)?;
         let traces = records(&TRACES, config.traces, config.span_queue)?;
-        let counts = [&logs, &traces].into_iter().flatten().map(|r| (r.signal, r.counts.clone())).collect();
+        let counts: Vec<_> = [&logs, &traces].into_iter().flatten().map(|r| (r.signal, r.counts.clone())).collect();
+        handed_over.records.add(&counts);
+        let starts = handed_over.starts.clone();
         let metrics_timeout = config.metrics.as_ref().map(|to| to.timeout).unwrap_or_default();
         let metrics = config.metrics.map(|to| {
             let client = Client::new(to)?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Signal;
@@ -38,6 +38,34 @@ impl RecordCounts {
     /// Reads a counter.
     pub fn get(of: &AtomicU64) -> u64 {
         of.load(Ordering::Relaxed)
+    }
+}
+
+/// The counts of log records and spans of all runs of a script in this process.
+#[derive(Clone, Default)]
+pub struct RecordTotals(Arc<Mutex<Vec<(&'static Signal, Arc<RecordCounts>)>>>);
+
+impl RecordTotals {
+    fn lock(&self) -> MutexGuard<'_, Vec<(&'static Signal, Arc<RecordCounts>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds the counts of a run.
+    pub fn add(&self, counts: &[(&'static Signal, Arc<RecordCounts>)]) {
+        self.lock().extend_from_slice(counts);
+    }
+
+    /// The sums as metrics.
+    pub fn families(&self) -> Vec<Family> {
+        let all = self.lock();
+        let mut signals: Vec<&'static Signal> = Vec::new();
+        for (signal, _) in all.iter() {
+            if !signals.iter().any(|known| known.name == signal.name) {
+                signals.push(signal);
+            }
+        }
+        let of = |signal: &'static Signal| all.iter().filter(|(of, _)| of.name == signal.name).map(|(_, counts)| &**counts);
+        signals.into_iter().map(|signal| own_family(signal, of(signal))).collect()
     }
 }
 
@@ -292,7 +320,7 @@ impl MetricSender {
             let known =
                 known.get_or_insert_with(|| scrapes.inherited().map(|earlier| sums(&metrics.families(earlier))).unwrap_or_default());
             let mut families = metrics.families(&state);
-            families.extend(counts.iter().map(|(signal, counts)| own_family(signal, counts)));
+            families.extend(counts.iter().map(|(signal, counts)| own_family(signal, [&**counts])));
             let present = sums(&families);
             let now = now();
             if !delta {
@@ -334,7 +362,16 @@ impl MetricSender {
     }
 }
 
-/// When the series of a script began, which its runs hand over.
+/// What the runs of a script hand over.
+#[derive(Clone, Default)]
+pub struct HandedOver {
+    /// When its series began.
+    pub starts: SeriesStarts,
+    /// Its log records and spans.
+    pub records: RecordTotals,
+}
+
+/// When the series of a script began.
 #[derive(Clone, Debug, Default)]
 pub struct SeriesStarts(Arc<Mutex<BTreeMap<Key, u64>>>);
 
@@ -375,9 +412,14 @@ impl Starts {
 }
 
 /// The number of log records or spans by result, as a metric.
-fn own_family(signal: &Signal, counts: &RecordCounts) -> Family {
-    let outcomes = [("sent", &counts.sent), ("refused", &counts.refused), ("overflowed", &counts.overflowed)];
-    Family::own(&signal.metric, outcomes.map(|(outcome, of)| (vec![outcome.into()], RecordCounts::get(of).into())))
+fn own_family<'a>(signal: &Signal, runs: impl IntoIterator<Item = &'a RecordCounts>) -> Family {
+    let mut outcomes = [("sent", 0i128), ("refused", 0), ("overflowed", 0)];
+    for counts in runs {
+        for ((_, sum), of) in outcomes.iter_mut().zip([&counts.sent, &counts.refused, &counts.overflowed]) {
+            *sum += i128::from(RecordCounts::get(of));
+        }
+    }
+    Family::own(&signal.metric, outcomes.map(|(outcome, sum)| (vec![outcome.into()], sum)))
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ),
     (
         "keys that are looked up",
-        "Elements whose keys become the same text when rbt prints them, such as those of two addresses in one function, two cgroups of one container, or two times within a minute, are printed as one with the sum of their values. bpftrace prints them one by one.",
+        "Elements whose keys become the same text when rbt prints them, such as those of two addresses in one function, two cgroups of one container, or two times within a minute, are printed as one if their values are aggregations or numbers that the script only adds to. bpftrace prints them one by one.",
     ),
     (
         "imports",

@@ -37,6 +37,8 @@ use crate::value::{Counts, Frame, MapView, MapViewKind, Pos, Value};
 
 /// Bytes of pending output that cause a write in every buffering mode.
 const FLUSH_THRESHOLD: usize = 64 * 1024;
+/// How long rendered text waits for that of the records that follow at once.
+const MAX_WRITE_DELAY: Duration = Duration::from_millis(10);
 /// A record that takes this long is slow.
 pub(super) const SLOW_RECORD: Duration = Duration::from_millis(5);
 
@@ -64,6 +66,8 @@ pub(super) struct RunContext<'a> {
     pub(super) slow_record: bool,
     /// Since when possibly slow records have been processed.
     pub(super) since: Instant,
+    /// When text was last written.
+    pub(super) written_at: Instant,
     /// No program runs any longer, or will.
     pub(super) programs_stopped: bool,
     /// Maps that records are about to print and clear, and of which programs use the other copy already.
@@ -140,6 +144,7 @@ impl<'a> RunContext<'a> {
             ending: false,
             slow_record: false,
             since: Instant::now(),
+            written_at: Instant::now(),
             programs_stopped: false,
             switched_ahead: BTreeSet::new(),
             broken: None,
@@ -185,6 +190,14 @@ impl<'a> RunContext<'a> {
     /// Called after name lookups, which may have taken long.
     pub(super) fn look_up(&mut self) {
         self.slow_record |= self.since.elapsed() >= SLOW_RECORD;
+    }
+
+    /// Called while more records wait: writes the rendered text if it is much, or was rendered some time ago. A write for each
+    /// batch would make batches of a few records the slowest part of a run whose output other threads write.
+    pub(super) fn flush_between(&mut self) {
+        if self.rendered.out.len() >= FLUSH_THRESHOLD || self.written_at.elapsed() >= MAX_WRITE_DELAY {
+            self.flush(false);
+        }
     }
 
     /// Writes the rendered text, if it is time to (or `now`): output before messages.

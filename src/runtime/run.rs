@@ -190,7 +190,11 @@ impl EventLoop<'_> {
         if let Some(warning) = self.cgroup.warning(false) {
             context.warn(&warning);
         }
-        context.flush(false);
+        if done.is_complete {
+            context.flush(false);
+        } else {
+            context.flush_between();
+        }
         let quit = redraw::redraw(context);
         let child_over = exit_of_child(&mut self.child)?.is_some();
         let over = quit

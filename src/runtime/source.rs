@@ -129,7 +129,7 @@ impl Source {
         let at_first = left(&self.batch, &self.pending);
         while context.is_running() {
             do_batch(&mut self.batch, &mut self.events, context);
-            context.flush(false);
+            context.flush_between();
             if !reported && since.elapsed() >= REPORT_AFTER {
                 reported = true;
                 let left = left(&self.batch, &self.pending);

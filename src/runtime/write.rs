@@ -6,6 +6,7 @@
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::thread;
+use std::time::Instant;
 
 use super::context::RunContext;
 use super::poll::{self, MAX_WAIT};
@@ -50,6 +51,7 @@ impl RunContext<'_> {
             None => streams.write(&out, &err),
         };
         self.streams = Some(streams);
+        self.written_at = Instant::now();
         if let Err(why) = written {
             self.broken = Some(why);
         }

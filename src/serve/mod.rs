@@ -117,19 +117,25 @@ fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
 pub struct Run {
     metrics: Metrics,
     reader: Reader,
+    own: OwnFamilies,
 }
+
+/// Yields metrics of rbt itself that are not in the state of a run.
+pub type OwnFamilies = Box<dyn Fn() -> Vec<Family> + Send>;
 
 impl Run {
     /// Serves the metrics of this run.
-    pub fn new(metrics: Metrics, scrapes: &Arc<Scrapes>) -> Self {
-        Self { metrics, reader: scrapes.reader(true) }
+    pub fn new(metrics: Metrics, scrapes: &Arc<Scrapes>, own: OwnFamilies) -> Self {
+        Self { metrics, reader: scrapes.reader(true), own }
     }
 
     /// The families of its current state. Whoever asks for them is taken to have received them; rbt cannot distinguish clients.
     fn families(&mut self) -> Option<Vec<Family>> {
         let state = self.reader.request_state()?;
         self.reader.confirm();
-        Some(self.metrics.families(&state))
+        let mut families = self.metrics.families(&state);
+        families.extend((self.own)());
+        Some(families)
     }
 }
 
