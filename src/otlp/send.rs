@@ -43,15 +43,18 @@ impl RecordCounts {
 
 /// The counts of log records and spans of all runs of a script in this process.
 #[derive(Clone, Default)]
-pub struct RecordTotals(Arc<Mutex<Vec<(&'static Signal, Arc<RecordCounts>)>>>);
+pub struct RecordTotals(Arc<Mutex<Vec<SignalCounts>>>);
+
+/// The counts of a run for a signal.
+pub type SignalCounts = (&'static Signal, Arc<RecordCounts>);
 
 impl RecordTotals {
-    fn lock(&self) -> MutexGuard<'_, Vec<(&'static Signal, Arc<RecordCounts>)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<SignalCounts>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds the counts of a run.
-    pub fn add(&self, counts: &[(&'static Signal, Arc<RecordCounts>)]) {
+    pub fn add(&self, counts: &[SignalCounts]) {
         self.lock().extend_from_slice(counts);
     }
 
@@ -284,7 +287,7 @@ pub struct MetricSender {
     pub heading: Arc<Heading>,
     pub mailbox: Arc<Mailbox>,
     /// The numbers of records of other signals, which are metrics.
-    pub counts: Vec<(&'static Signal, Arc<RecordCounts>)>,
+    pub counts: Vec<SignalCounts>,
     pub reader: Reader,
     /// When the series of sums began, also those of an earlier run that this one continues.
     pub starts: SeriesStarts,

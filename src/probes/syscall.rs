@@ -251,7 +251,6 @@ pub fn load_field<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, f: &
     let event = site.name.rsplit(':').next().unwrap_or("");
     let call = of(CATEGORY, event)?;
     let by_trampoline = matches!(site.attach, Attach::Trampoline { .. });
-    let typed = by_trampoline || is_typed(env);
     if !by_trampoline && !matches!(site.attach, Attach::Syscall { .. }) {
         return None;
     }
@@ -262,7 +261,7 @@ pub fn load_field<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, f: &
         (true, _) => syscall_number(e, env),
         (false, true) => {
             let at = env.sys.arch().syscall_args.get(word as usize).copied().unwrap_or(0);
-            register(e, &format!("syscall_arg{word}"), at, U64, typed)
+            register(e, &format!("syscall_arg{word}"), at, U64, || by_trampoline || is_typed(env))
         }
         // the raw tracepoint's second argument, or the word after the function's single argument
         (false, false) => e.once("arg1", |e| e.load_ctx(8, U64)),
@@ -275,7 +274,7 @@ pub fn load_field<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, f: &
 }
 
 fn syscall_number<'c>(e: &mut Builder<'_, 'c>, env: &Env) -> IntValue<'c> {
-    register(e, "syscall_number", env.sys.arch().syscall_number, U32, is_typed(env))
+    register(e, "syscall_number", env.sys.arch().syscall_number, U32, || is_typed(env))
 }
 
 /// Does the raw program know the types of its arguments?
@@ -283,10 +282,10 @@ fn is_typed(env: &Env) -> bool {
     raw_program(env) == ProgramType::TypedTracepoint
 }
 
-/// A register of the caller, in the `struct pt_regs` that both mechanisms pass first.
-fn register<'c>(e: &mut Builder<'_, 'c>, name: &str, offset: u32, int: Int, typed: bool) -> IntValue<'c> {
+/// A register of the caller, in the `struct pt_regs` that both mechanisms pass first. Is that pointer typed?
+fn register<'c>(e: &mut Builder<'_, 'c>, name: &str, offset: u32, int: Int, typed: impl FnOnce() -> bool) -> IntValue<'c> {
     e.once(name, |e| {
-        if typed {
+        if typed() {
             let regs = e.load_ctx_pointer(0);
             return e.load_typed(regs, offset, int);
         }
