@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::output::Output;
 use crate::settings::Settings;
 use crate::timeline::Spans;
-use crate::value::{Frame, MapView, Value};
+use crate::value::{Frame, MapView, ShowOptions, Value};
 
 /// Who reads a text that contains values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,12 @@ pub trait Host {
     fn in_end(&self) -> bool;
     /// Settings of the run.
     fn settings(&self) -> &Settings;
+    /// Would a print of a large map only repeat the last one? A signal has ended the run, and programs no longer change the map. If
+    /// so, it is omitted, and counted.
+    fn repeats_print(&mut self, map: usize, show: &ShowOptions) -> bool {
+        let _ = (map, show);
+        false
+    }
     /// Reads a whole map, merged across CPUs.
     fn map(&mut self, map: usize) -> anyhow::Result<MapView>;
     /// Reads a map and clears it in one step: an update by a program is either in the result, or in the map afterwards.

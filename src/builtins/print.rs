@@ -333,6 +333,7 @@ fn print(spec: &EventSpec) -> anyhow::Result<Handler> {
     let is_script_text = spec.text(0).is_some();
     Ok(Box::new(move |args, host| {
         let output = match args.first() {
+            Some(Arg::Map(map)) if host.repeats_print(*map, &show) => return Ok(()),
             Some(Arg::Map(map)) => Output::Map(MapView { show: show.clone(), ..host.map(*map)? }),
             Some(Arg::TakenMap { map, keys }) => Output::Map(MapView { show: show.clone(), ..host.take_map(*map, *keys)? }),
             Some(Arg::Element(map, key)) => Output::Value(host.map_element(*map, key)?),

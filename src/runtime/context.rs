@@ -33,12 +33,14 @@ use crate::render::{Rendered, Renderer};
 use crate::settings::{Invocation, Settings};
 use crate::state::{self, Printed};
 use crate::timeline::Spans;
-use crate::value::{Counts, Frame, MapView, MapViewKind, Pos, Value};
+use crate::value::{Counts, Frame, MapView, MapViewKind, Pos, ShowOptions, Value};
 
 /// Bytes of pending output that cause a write in every buffering mode.
 const FLUSH_THRESHOLD: usize = 64 * 1024;
 /// How long rendered text waits for that of the records that follow at once.
 const MAX_WRITE_DELAY: Duration = Duration::from_millis(10);
+/// A map with more keys takes long to print.
+const MANY_KEYS: usize = 10_000;
 /// A record that takes this long is slow.
 pub(super) const SLOW_RECORD: Duration = Duration::from_millis(5);
 
@@ -103,6 +105,10 @@ pub(super) struct RunContext<'a> {
     pub(super) in_end: bool,
     /// Maps that `end` printed.
     pub(super) printed: Vec<Printed>,
+    /// Large maps that were printed after a signal ended the run, and that were not cleared since.
+    pub(super) printed_since_signal: Vec<Printed>,
+    /// The number of their prints that were omitted, because nothing had changed.
+    pub(super) omitted_prints: u64,
     /// All output of the script has been printed.
     pub(super) output_done: bool,
     /// Maps that were cleared after all programs had stopped, so their remaining contents are discarded.
@@ -164,6 +170,8 @@ impl<'a> RunContext<'a> {
             spans: Spans::default(),
             in_end: false,
             printed: Vec::new(),
+            printed_since_signal: Vec::new(),
+            omitted_prints: 0,
             output_done: false,
             cleared_at_end: BTreeSet::new(),
             stacks: Stacks::new(loaded, manifest, invocation.shares_maps),
@@ -327,6 +335,9 @@ impl<'a> RunContext<'a> {
         if let Some(unwinder) = self.loaded.unwinder.as_ref().filter(|_| self.verbose) {
             self.notes.extend(unwinder.take_messages());
         }
+        if self.omitted_prints > 0 && self.settings.warning_level > 0 {
+            self.notes.push(format!("note: interrupted: {} repeated prints of large maps were omitted", self.omitted_prints));
+        }
         for note in std::mem::take(&mut self.notes) {
             self.warn(&note);
         }
@@ -387,8 +398,21 @@ impl<'a> RunContext<'a> {
         }
     }
 
+    /// Does the output come from records that were pending when a signal ended the run? The programs have been stopped, so maps
+    /// are the same until a record clears them.
+    fn prints_pending_records(&self) -> bool {
+        self.ending && !self.in_end && self.signals.end_requests() > 0
+    }
+
+    /// The map changes, so another print of it shows something else.
+    fn forget_print(&mut self, map: usize) {
+        let name = self.manifest.maps.get(map).map(|map| &map.name);
+        self.printed_since_signal.retain(|printed| Some(&printed.map) != name);
+    }
+
     /// Called before a map is cleared.
     pub(super) fn before_clear(&mut self, map: usize) -> anyhow::Result<()> {
+        self.forget_print(map);
         let (mut kept, in_end) = (std::mem::take(&mut self.final_views), self.in_end);
         let done = kept.emptied(map, in_end, || self.map(map));
         self.final_views = kept;
@@ -447,6 +471,12 @@ impl<'a> RunContext<'a> {
 
 impl Host for RunContext<'_> {
     fn say(&mut self, output: Output) {
+        if let Output::Map(view) = &output
+            && self.prints_pending_records()
+            && view.entries.len() > MANY_KEYS
+        {
+            self.printed_since_signal.push(Printed { map: view.name.clone(), show: view.show.clone() });
+        }
         self.errors += u64::from(output.is_error());
         self.empty_result.printed(&output);
         if let (Output::Map(view), true) = (&output, self.in_end && !self.output_done) {
@@ -487,6 +517,14 @@ impl Host for RunContext<'_> {
         &mut self.spans
     }
 
+    fn repeats_print(&mut self, map: usize, show: &ShowOptions) -> bool {
+        let name = self.manifest.maps.get(map).map(|map| &map.name);
+        let repeats = self.printed_since_signal.iter().any(|printed| Some(&printed.map) == name && printed.show == *show);
+        let repeats = repeats && self.prints_pending_records();
+        self.omitted_prints += u64::from(repeats);
+        repeats
+    }
+
     fn map(&mut self, map: usize) -> anyhow::Result<MapView> {
         let manifest = self.manifest;
         let (_, fd) = self.map_at(map)?;
@@ -496,6 +534,7 @@ impl Host for RunContext<'_> {
     }
 
     fn take_map(&mut self, map: usize, keys: bool) -> anyhow::Result<MapView> {
+        self.forget_print(map);
         let manifest = self.manifest;
         let (_, fd) = self.map_at(map)?;
         let row = manifest.maps.get(map).context("no such map in the manifest")?;
