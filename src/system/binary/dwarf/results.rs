@@ -62,17 +62,25 @@ impl BinaryTypes {
     }
 
     /// The integer in the low bits of the register with results of a type: the result, or its first number. C packs the members of a
-    /// small struct into a register, so all its bits are of the result; other languages return two numbers in two registers.
+    /// small struct into a register, and only what is above them may be anything; other languages return two numbers in two registers.
     fn result_int(&self, ty: Die, of_c: bool) -> Option<Int> {
         let mut of_type = self.ty(ty, 0)?;
-        if of_type.as_int().is_none() {
-            let is_union = matches!(&of_type, Type::Struct(of) if of.union);
-            let in_registers = of_type.size() <= 8 || of_type.size() <= 16 && self.parts(ty).len() == 2;
-            if of_c || is_union || !in_registers {
-                return None;
-            }
-            of_type.deepen(&mut |inner| self.expand(inner));
+        if let Some(int) = of_type.as_int() {
+            return Some(int);
         }
+        let size = of_type.size();
+        if of_c {
+            let in_register = matches!(self.class(Some(ty)), Some(Class::Integers(1))) && !self.may_go_by_reference(Some(ty), 0);
+            return u8::try_from(size)
+                .ok()
+                .filter(|bytes| in_register && matches!(bytes, 1 | 2 | 4))
+                .map(|bytes| Int { bytes, signed: false });
+        }
+        let is_union = matches!(&of_type, Type::Struct(of) if of.union);
+        if is_union || size > 8 && (size > 16 || self.parts(ty).len() != 2) {
+            return None;
+        }
+        of_type.deepen(&mut |inner| self.expand(inner));
         first_number(&of_type)
     }
 
