@@ -112,6 +112,15 @@ fn scripts(folder: &Path) -> Result<BTreeMap<String, PathBuf>, Failure> {
     Ok(found)
 }
 
+/// A pipe or a device may have no end, for which the other scripts would wait.
+fn require_file(path: &Path) -> Result<(), Failure> {
+    let is_other = std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir());
+    if is_other {
+        return Err(Failure::new(format!("cannot read the script {}: it is not a regular file", path.display())).code("not-readable"));
+    }
+    Ok(())
+}
+
 /// The name of a file; bytes that are not UTF-8 are escaped, so that two files have two names.
 fn name_of(file: &OsStr) -> String {
     let mut name = String::new();
@@ -409,6 +418,9 @@ impl Script {
     fn run_to_end(&self, attached: &Arc<Mutex<Option<Arc<Running>>>>, messages: &Rc<RefCell<String>>) -> Result<u8, Failure> {
         let run = &self.run;
         let mut front = Frontend { messages: Some(messages.clone()), ..Frontend::new(run) };
+        if let Program::File(path) = &run.program {
+            require_file(path)?;
+        }
         front.read(&run.program)?;
         let tree = front.parse()?;
         check_script_args(run, &front, &tree)?;

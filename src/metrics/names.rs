@@ -166,7 +166,7 @@ impl MetricNames {
     /// Stores the properties that comments set, and the places of the names.
     fn comments(&mut self, text: &str, source: u16, maps: &[ScriptMap], places: &mut BTreeMap<String, Span>, wrong: &mut Vec<Diagnostic>) {
         let comment = Regex::new(r"//[ \t]*metric:[ \t]*([^\s=]+)([^\n]*)");
-        let (Ok(comment), Ok(word)) = (comment, Regex::new(r#"([^\s=]+)(?:=("[^"]*"|\S*))?"#)) else { return };
+        let (Ok(comment), Ok(word)) = (comment, Regex::new(r#"([^\s=]+)(?:=(?:"((?:[^"\\]|\\.)*)"|(\S*)))?"#)) else { return };
         let span = |start: usize, end: usize| Span { source, start: start as u32, end: end as u32, ..Span::default() };
         for found in comment.captures_iter(text) {
             let (Some(name), Some(rest)) = (found.get(1), found.get(2)) else { continue };
@@ -191,7 +191,8 @@ impl MetricNames {
             for found in word.captures_iter(rest.as_str()) {
                 let part = |i: usize| found.get(i).map_or("", |m| m.as_str());
                 let place = found.get(0).map_or(0..0, |whole| rest.start() + whole.start()..rest.start() + whole.end());
-                let value = part(2).trim_matches('"');
+                let quoted = found.get(2).map(|text| unescaped(text.as_str()));
+                let value = quoted.as_deref().unwrap_or_else(|| part(3).trim_matches('"'));
                 let place = span(place.start, place.end);
                 match given.set(part(1), value, map.counts_events) {
                     Ok(()) if part(1) == NAME => drop(places.insert(map.name.clone(), place)),
@@ -212,6 +213,16 @@ impl MetricNames {
             self.labels.entry(map.as_str().to_string()).or_insert(labels);
         }
     }
+}
+
+/// A text between quotation marks, in which a backslash makes the next character ordinary.
+fn unescaped(text: &str) -> String {
+    let mut all = String::new();
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        all.push(if c == '\\' { chars.next().unwrap_or(c) } else { c });
+    }
+    all
 }
 
 /// Sets a property, or returns the error and its remedy; the last argument: the map counts events.
@@ -424,7 +435,7 @@ mod tests {
     #[test]
     fn names_come_from_the_script() {
         let names = MetricNames::of(
-            ["// metric: @d name=disk_time unit=us help=\"Time of a request\" labels=device\n/* @x[no] */ p { @x[comm, args.dev, str(args.filename, 3), $y, (uint64)1, comm] = count(); @d[a.b] = hist(1) }"]
+            ["// metric: @d name=disk_time unit=us help=\"Time of a \\\"slow\\\" request\" labels=device\n/* @x[no] */ p { @x[comm, args.dev, str(args.filename, 3), $y, (uint64)1, comm] = count(); @d[a.b] = hist(1) }"]
                 .into_iter(),
             &maps(&[]),
         )
@@ -438,7 +449,7 @@ mod tests {
         let d = names.metric("@d");
         assert_eq!(
             (d.name.as_str(), d.help.as_deref(), d.unit.map(|u| u.power)),
-            ("disk_time_seconds", Some("Time of a request"), Some(6))
+            ("disk_time_seconds", Some("Time of a \"slow\" request"), Some(6))
         );
         let name = |map: &str| names.metric(map).name;
         assert_eq!(
@@ -508,6 +519,12 @@ mod tests {
         assert_eq!([name("@c"), name("@h"), name("@t")], ["x", "wait_seconds", "total"]);
         let disk = names.metric("@disk_ns_total");
         assert_eq!((disk.name.as_str(), disk.unit.map(|unit| unit.power)), ("rbt_disk_seconds", Some(9)));
+    }
+
+    #[test]
+    fn texts_between_quotation_marks() {
+        let shown = |text: &str| unescaped(text);
+        assert_eq!([shown("a b"), shown(r#"say \"a\\b\""#), shown("end\\")], ["a b", r#"say "a\b""#, "end\\"]);
     }
 
     #[test]
