@@ -8,7 +8,8 @@
 //! records causes one wakeup. After a drain that found records, the thread pauses for [`DRAIN_INTERVAL`] and drains again. Only if it
 //! finds nothing does it set the flag, check once more (a record may have arrived before the flag was set), and block. No
 //! wakeup is lost: a program commits its record before it reads the flag, the thread sets the flag before it reads the ring,
-//! and poll(2) itself checks the ring before it sleeps. If a wakeup record finds no space in the ring, [`MAX_WAIT`] bounds the wait.
+//! and poll(2) itself checks the ring before it sleeps. If a wakeup record finds no space in the ring, the wait is bounded: by
+//! [`MAX_WAIT`] at first, and by [`MAX_QUIET_WAIT`] after some time without records.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -22,6 +23,8 @@ use super::shared::{Flags, Shared};
 
 /// The pause between two drains of the ring while records keep coming.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(2);
+/// The longest wait for a record.
+const MAX_QUIET_WAIT: Duration = Duration::from_secs(1);
 /// Bytes to read at a time.
 const TAKE: u64 = 256 << 10;
 /// The limit of records in memory, as a multiple of the ring's size. The end of a run waits until they are printed.
@@ -212,6 +215,7 @@ impl Drop for Collector {
 fn collect(ring: &mut Ring, channel: &Channel, state: &Flags) {
     let limit = ring.size().saturating_mul(TIMES);
     let watermark = ring.size() / 16;
+    let mut quiet_wait = MAX_WAIT;
     loop {
         let mut bytes = {
             let queue = channel.lock();
@@ -256,11 +260,13 @@ fn collect(ring: &mut Ring, channel: &Channel, state: &Flags) {
         }
         let stop = channel.thread.as_raw_fd();
         if found.bytes > 0 || found.busy {
+            quiet_wait = MAX_WAIT;
             wait(&[stop], DRAIN_INTERVAL);
         } else {
             state.set_sleeps(true);
-            wait(&[ring.fd(), stop], MAX_WAIT);
+            wait(&[ring.fd(), stop], quiet_wait);
             state.set_sleeps(false);
+            quiet_wait = (quiet_wait * 2).min(MAX_QUIET_WAIT);
         }
     }
 }

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 
-/// The longest wait: what sends no notification is checked at this interval.
+/// The longest wait for what sends no notification, which is checked at this interval.
 pub(super) const MAX_WAIT: Duration = Duration::from_millis(100);
+/// The longest wait if all that can happen sends a notification. A machine that is idle should stay so.
+pub(super) const MAX_IDLE_WAIT: Duration = Duration::from_secs(60);
 
 /// Waits until one of these descriptors is readable (negative ones never are), or until the timeout.
 pub(super) fn wait(fds: &[RawFd], longest: Duration) {

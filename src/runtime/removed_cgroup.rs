@@ -21,6 +21,11 @@ impl Watch {
         Self { filter: invocation.cgroup.clone().filter(|_| settings.warning_level > 0), checked_at: Instant::now() }
     }
 
+    /// Is a removal still to be noticed?
+    pub(super) fn is_active(&self) -> bool {
+        self.filter.is_some()
+    }
+
     /// The warning, once; checks only at intervals.
     pub(super) fn warning(&mut self, at_end: bool) -> Option<String> {
         if !at_end && self.checked_at.elapsed() < POLL_INTERVAL {

@@ -11,7 +11,7 @@ use super::attach::Links;
 use super::context::RunContext;
 use super::final_maps::FinalMaps;
 use super::meter::Meter;
-use super::poll::{MAX_WAIT, ended};
+use super::poll::{MAX_IDLE_WAIT, MAX_WAIT, ended};
 use super::signals::{Signals, with_loop_deadline};
 use super::source::{MAX_WRITER_WAIT, Source};
 use super::throttle::Throttle;
@@ -48,6 +48,7 @@ impl Session<'_> {
             cgroup: removed_cgroup::Watch::new(self.cx.settings, self.cx.invocation),
             continues: begun.continues,
             has_events: has_events(self.cx.manifest, &self.options),
+            idle_wait: MAX_WAIT,
             meter: None,
             refreshed: Instant::now(),
             context,
@@ -118,6 +119,8 @@ struct EventLoop<'a> {
     continues: bool,
     /// There is a probe that an event may fire.
     has_events: bool,
+    /// The longest wait if nothing needs to be checked. It grows while no records come: their last losses are reported soon.
+    idle_wait: Duration,
     cx: &'a SessionCx<'a>,
     sys: &'a dyn TargetInfo,
     links: &'a mut Links,
@@ -205,12 +208,19 @@ impl EventLoop<'_> {
         if over || !self.context.is_running() {
             return Ok(None);
         }
-        Ok(Some(if done.is_complete { self.max_wait() } else { Duration::ZERO }))
+        if !done.is_complete {
+            self.idle_wait = MAX_WAIT;
+            return Ok(Some(Duration::ZERO));
+        }
+        let wait = self.max_wait();
+        self.idle_wait = (self.idle_wait * 2).min(MAX_IDLE_WAIT);
+        Ok(Some(wait))
     }
 
     /// The time until something is due that no descriptor announces.
     fn max_wait(&self) -> Duration {
-        let wait = self.context.stacks.max_wait(&self.context.loaded.state);
+        let checks = self.watched || self.meter.is_some() || self.context.watch.is_some() || self.cgroup.is_active();
+        let wait = self.context.stacks.max_wait(&self.context.loaded.state, if checks { MAX_WAIT } else { self.idle_wait });
         self.cx.signals.max_wait(self.throttle.as_ref().map_or(wait, |throttle| throttle.max_wait(wait)))
     }
 

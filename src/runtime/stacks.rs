@@ -70,7 +70,10 @@ impl Stacks {
     }
 
     /// How long to wait at most until the next [`Stacks::make_room`].
-    pub fn max_wait(&self, state: &Shared) -> Duration {
+    pub fn max_wait(&self, state: &Shared, longest: Duration) -> Duration {
+        if self.capacity == u64::MAX {
+            return longest;
+        }
         let filling = state.stacks().wrapping_sub(self.at) > self.capacity / 4;
         if filling { WAIT_WHILE_FILLING } else { MAX_WAIT }
     }
