@@ -18,7 +18,7 @@ impl<'c> Builder<'_, 'c> {
                 let caller = e.load(state, THIRD, U64);
                 e.set_frame(state, (caller, sp), sp, None);
             } else {
-                let caller = e.read_stack(limit, state, sp);
+                let caller = e.read_by_call(limit, state, sp);
                 let above = e.add(sp, e.int(8));
                 e.set_frame(state, (caller, sp), above, None);
             }
@@ -30,9 +30,9 @@ impl<'c> Builder<'_, 'c> {
         self.if_(end, |e| e.stop(state, 0));
         let below = self.cmp(Cmp::Ult, fp, sp);
         self.if_(below, |e| e.stop(state, CUT_NO_INFORMATION));
-        let next = self.read_stack(limit, state, fp);
+        let next = self.read_by_call(limit, state, fp);
         let addr = self.add(fp, self.int(8));
-        let caller = self.read_stack(limit, state, addr);
+        let caller = self.read_by_call(limit, state, addr);
         let above = self.add(fp, self.int(16));
         let slot = if self.links() { above } else { addr };
         self.set_frame(state, (caller, slot), above, Some(next));
@@ -68,8 +68,16 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// A word of the stack; ends the walk if it cannot be read.
+    /// A word of the stack; ends the walk if it cannot be read. It is usually in the window, where reading it costs less than the
+    /// call of a function.
     pub(super) fn read_stack(&mut self, limit: u32, state: PointerValue<'c>, addr: IntValue<'c>) -> IntValue<'c> {
+        let within = self.sub(addr, self.load(state, WINDOW_AT, U64));
+        let inside = self.cmp(Cmp::Ule, within, self.int(u64::from(WINDOW_SIZE) - 8));
+        self.choose(inside, |e| e.word_of_window(state, within), |e| e.read_by_call(limit, state, addr))
+    }
+
+    /// The same, for words that few frames need: it is less code.
+    fn read_by_call(&mut self, limit: u32, state: PointerValue<'c>, addr: IntValue<'c>) -> IntValue<'c> {
         let slot = self.load(state, STATE_SLOT, U64);
         let word = self.global(&format!("unwind_read_{limit}"), &[slot, addr], |e, numbers| {
             let state = e.walk_memory_of(limit, numbers);
@@ -81,15 +89,18 @@ impl<'c> Builder<'_, 'c> {
         word
     }
 
+    fn word_of_window(&mut self, state: PointerValue<'c>, within: IntValue<'c>) -> IntValue<'c> {
+        let within = self.and(self.opaque(within), self.int(u64::from(WINDOW_SIZE) - 1));
+        self.load(self.offset_by(state, within), WINDOW, U64)
+    }
+
     /// A word of the stack from the window, which moves to the word if it is outside. Sets [`REASON`] if it cannot be
     /// read.
     fn read_by_window(&mut self, state: PointerValue<'c>, addr: IntValue<'c>) -> IntValue<'c> {
         let within = self.sub(addr, self.load(state, WINDOW_AT, U64));
         let inside = self.cmp(Cmp::Ule, within, self.int(u64::from(WINDOW_SIZE) - 8));
         self.if_(inside, |e| {
-            let within = e.and(e.opaque(within), e.int(u64::from(WINDOW_SIZE) - 1));
-            let ptr = e.offset_by(state, within);
-            let word = e.load(ptr, WINDOW, U64);
+            let word = e.word_of_window(state, within);
             e.ret(Some(word));
         });
         let moved = self.read_user_into(state, WINDOW, WINDOW_SIZE, addr);
@@ -288,7 +299,7 @@ impl<'c> Builder<'_, 'c> {
         self.store(cfa_slot, 0, 8, addr);
         let stored = self.or(is(self, kind, CFA_AT_SP), is(self, kind, CFA_AT_FP));
         self.if_(stored, |e| {
-            let value = e.read_stack(limit, state, addr);
+            let value = e.read_by_call(limit, state, addr);
             let value = e.add(value, second);
             e.store(cfa_slot, 0, 8, value);
         });
@@ -353,6 +364,6 @@ impl<'c> Builder<'_, 'c> {
     fn third_register(&mut self, limit: u32, state: PointerValue<'c>) -> IntValue<'c> {
         let saved = self.load(state, THIRD_AT, U64);
         let is_saved = self.cmp(Cmp::Ne, saved, self.int(0));
-        self.choose(is_saved, |e| e.read_stack(limit, state, saved), |e| e.load(state, THIRD, U64))
+        self.choose(is_saved, |e| e.read_by_call(limit, state, saved), |e| e.load(state, THIRD, U64))
     }
 }
