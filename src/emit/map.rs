@@ -79,6 +79,8 @@ pub const IS_SET: u32 = 8;
 
 /// The kernel allocates elements when they are added: `BPF_F_NO_PREALLOC`.
 pub const NO_PREALLOC: u32 = 1;
+/// User space can map the elements of an array: `BPF_F_MMAPABLE`, since Linux 5.5.
+pub const MMAPABLE: u32 = 1 << 10;
 
 impl<'c> CodegenCx<'c> {
     /// Declares a map. The loader finds it by its name.

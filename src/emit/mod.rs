@@ -69,7 +69,7 @@ pub use inkwell::values::{BasicMetadataValueEnum as BasicMetadataValue, BasicVal
 pub use kfunc::KernelType;
 pub use known_code::KnownCode;
 pub use loop_limit::{LoopLimit, SignalOffsets};
-pub use map::{IS_SET, MapDef, MapKind, NO_PREALLOC, Slots};
+pub use map::{IS_SET, MMAPABLE, MapDef, MapKind, NO_PREALLOC, Slots};
 pub use mem::align_at;
 pub use module::{CodegenCx, CodegenOptions, StackLimits, TargetFeatures};
 use object::Errors;

@@ -6,12 +6,14 @@
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{Read, Write};
+use std::ops::Deref;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 #[cfg(test)]
 use std::path::Path;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::binary::file::map_file;
 use crate::VERSION;
 use crate::input;
 
@@ -29,6 +31,31 @@ pub(crate) struct Kind {
     pub max_bytes: u64,
     /// Maximum number of files; the ones written last remain.
     pub max_files: usize,
+}
+
+/// The mapped contents of a file.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    file: memmap2::Mmap,
+    start: usize,
+}
+
+impl Contents {
+    #[cfg(test)]
+    pub fn of(bytes: &[u8]) -> Self {
+        // one more, because no bytes cannot be mapped
+        let mut file = memmap2::MmapMut::map_anon(bytes.len() + 1).unwrap();
+        file[1..].copy_from_slice(bytes);
+        Self { file: file.make_read_only().unwrap(), start: 1 }
+    }
+}
+
+impl Deref for Contents {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.file.get(self.start..).unwrap_or_default()
+    }
 }
 
 /// A file of the cache.
@@ -61,15 +88,26 @@ impl CacheFile {
 
     /// Reads the file. Returns its bytes and the offset of the contents, or `None` if it is absent or damaged.
     pub fn load(&self) -> Option<(Vec<u8>, usize)> {
-        let (mut file, about) = input::open_itself(&self.path()).ok()?;
-        if about.len() > self.kind.max_bytes || !input::is_trusted(&about) {
-            return None;
-        }
+        let (mut file, about) = self.open()?;
         let mut bytes = Vec::with_capacity(about.len() as usize + 1);
         file.read_to_end(&mut bytes).ok()?;
         let start = bytes.iter().position(|b| *b == b'\n')? + 1;
         let (head, contents) = bytes.split_at_checked(start)?;
         (head == self.head(contents).as_bytes()).then_some((bytes, start))
+    }
+
+    /// Maps the file, which costs less than reading a large one; `None` if it is absent or damaged.
+    pub fn map(&self) -> Option<Contents> {
+        let (file, about) = self.open()?;
+        let file = map_file(&file).ok().filter(|file| file.len() as u64 == about.len())?;
+        let start = file.iter().position(|b| *b == b'\n')? + 1;
+        let (head, contents) = file.split_at_checked(start)?;
+        (head == self.head(contents).as_bytes()).then_some(Contents { file, start })
+    }
+
+    fn open(&self) -> Option<(File, Metadata)> {
+        let (file, about) = input::open_itself(&self.path()).ok()?;
+        (about.len() <= self.kind.max_bytes && input::is_trusted(&about)).then_some((file, about))
     }
 
     /// Writes the contents. Failures are ignored because they only cost time.
@@ -193,7 +231,11 @@ mod tests {
     fn caches_contents_and_ignores_damaged_ones() {
         let folder = std::env::temp_dir().join(format!("rbt-cache-{}", std::process::id()));
         let file = CacheFile::at(KIND, &folder, "0123-4567");
-        let contents = |file: &CacheFile| file.load().map(|(bytes, start)| bytes[start..].to_vec());
+        let contents = |file: &CacheFile| {
+            let read = file.load().map(|(bytes, start)| bytes[start..].to_vec());
+            assert_eq!(file.map().map(|mapped| mapped.to_vec()), read);
+            read
+        };
         assert!(contents(&file).is_none());
         file.save(b"some\ncontents");
         assert_eq!(contents(&file).as_deref(), Some(b"some\ncontents".as_slice()));

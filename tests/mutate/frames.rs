@@ -2,7 +2,7 @@
 
 use crate::change;
 use object::{Object, ObjectSection};
-use rbt::system::binary::unwind::{PAGE, Table, compile_image};
+use rbt::system::binary::unwind::{PAGE, Row, Table, compile_image};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -48,8 +48,10 @@ fn compiles(file: &[u8]) -> Result<bool, String> {
 fn consistent(table: &Table, size: usize) -> Result<(), String> {
     let mut next = 0;
     for page in &table.pages {
-        let rows = table.rows.get(page.first as usize..page.first as usize + usize::from(page.count));
-        let rows = rows.filter(|rows| page.first == next && !rows.is_empty()).ok_or_else(|| format!("{page:?} has no rows"))?;
+        let rows: Vec<Row> = table.rows.of(page).collect();
+        if page.first != next || rows.is_empty() || rows.len() != usize::from(page.count) {
+            return Err(format!("{page:?} has no rows"));
+        }
         if !rows.is_sorted_by(|a, b| a.start < b.start) || rows.iter().any(|row| u64::from(row.start) >= PAGE) {
             return Err(format!("{page:?} has rows out of order"));
         }

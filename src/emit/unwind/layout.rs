@@ -1,7 +1,7 @@
 //! The maps of unwinding: those that user space writes, and those that it reads.
 
 use super::super::shared::Process;
-use super::super::{MapDef, MapKind};
+use super::super::{MMAPABLE, MapDef, MapKind};
 pub use crate::system::binary::unwind::entry::*;
 
 /// The map of rows: an array of arrays of blocks. See [`POOL_BLOCKS`] and [`BLOCK_WORDS`].
@@ -152,7 +152,7 @@ pub const MAPS: [(&str, MapDef); 7] = {
     }
     [
         (POOLS, def(MapKind::ArrayOfMaps, 4, 4, MAX_POOLS, 0)),
-        (TABLE, def(MapKind::Array, 4, CACHE_ENTRY, GENERATIONS + MAX_GENERATIONS, 0)),
+        (TABLE, def(MapKind::Array, 4, CACHE_ENTRY, GENERATIONS + MAX_GENERATIONS, MMAPABLE)),
         (INODES, def(MapKind::Hash, size_of::<FileKey>() as u32, 4, MAX_FILES, 0)),
         (MISSES, def(MapKind::Ringbuf, 0, 0, MISSES_BYTES, 0)),
         (MISSED, def(MapKind::LruHash, 8, 8, 4096, 0)),
@@ -162,4 +162,5 @@ pub const MAPS: [(&str, MapDef); 7] = {
 };
 
 /// The definition of the maps within [`POOLS`].
-pub const POOL: MapDef = MapDef { kind: MapKind::Array, key_size: 4, value_size: BLOCK_WORDS * 8, max_entries: POOL_BLOCKS, flags: 0 };
+pub const POOL: MapDef =
+    MapDef { kind: MapKind::Array, key_size: 4, value_size: BLOCK_WORDS * 8, max_entries: POOL_BLOCKS, flags: MMAPABLE };

@@ -1,17 +1,22 @@
 //! The maps of unwind tables: creating and filling them.
 //!
-//! Keys and values are the structures of `emit/unwind`, which have no padding.
-#![allow(unsafe_code)] // bpf(2)
+//! Keys and values are the structures of `emit/unwind`, which have no padding. Arrays are mapped, because a system call
+//! for each element would take most of the time of loading a table.
+#![allow(unsafe_code)] // bpf(2), and memory shared with programs
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
+
+use memmap2::{MmapOptions, MmapRaw};
 
 use crate::codegen::artifact::unwind::{
     BLOCK_WORDS, FILES, FileEntry, FileKey, GENERATIONS, INODES, INTERPRETERS, MAPS, MAX_GENERATIONS, MISSED, MISSES, MissingTable, POOL,
-    POOLS, RULES, RuleEntry, TABLE,
+    POOL_BLOCKS, POOLS, RULES, RuleEntry, TABLE,
 };
 use crate::codegen::artifact::{MapDef, Process};
 use crate::runtime::mmap_events::Event;
@@ -20,8 +25,10 @@ use crate::runtime::mmap_events::Event;
 #[derive(Debug)]
 pub(super) struct Maps {
     maps: Vec<(&'static str, OwnedFd)>,
-    /// The inner maps of the map of pools.
-    pools: Vec<OwnedFd>,
+    /// The elements of [`TABLE`].
+    table: Arc<Elements>,
+    /// The elements of the inner maps of the map of pools, and those maps.
+    pools: Vec<(Elements, OwnedFd)>,
     /// A pool that is being added to the map of pools: see [`Maps::add_pool_of`].
     entering: Option<JoinHandle<io::Result<()>>>,
 }
@@ -34,7 +41,10 @@ impl Maps {
             let inner = (name == POOLS).then(|| first.as_raw_fd());
             maps.push((name, create(name, def, inner)?));
         }
-        let mut maps = Self { maps, pools: Vec::new(), entering: None };
+        let table = maps.iter().zip(MAPS).find(|((name, _), _)| *name == TABLE);
+        let Some(((_, fd), (_, def))) = table else { crate::bug!("{TABLE} is one of the maps") };
+        let table = Arc::new(Elements::of(fd, def)?);
+        let mut maps = Self { maps, table, pools: Vec::new(), entering: None };
         maps.add_pool_of(first)?;
         Ok(maps)
     }
@@ -76,7 +86,7 @@ impl Maps {
         let value = pool.try_clone()?;
         let enter = move || update(pools.as_raw_fd(), &key, &value.as_raw_fd());
         self.entering = Some(std::thread::Builder::new().name("rbt-pool".into()).spawn(enter)?);
-        self.pools.push(pool);
+        self.pools.push((Elements::of(&pool, POOL)?, pool));
         Ok(())
     }
 
@@ -86,30 +96,32 @@ impl Maps {
         entered.unwrap_or(Ok(Ok(()))).unwrap_or_else(|_| Err(io::Error::other("the thread ended early")))
     }
 
-    /// Writes a block of a pool.
-    pub fn write_block(&self, pool: usize, index: u32, words: &[u64; BLOCK_WORDS as usize]) -> io::Result<()> {
-        let Some(pool) = self.pools.get(pool) else { return Err(io::ErrorKind::NotFound.into()) };
-        update(pool.as_raw_fd(), &index, words)
+    /// The words of all pools from this position to the end of its pool; none if there is no such pool.
+    pub fn words(&self, position: u64) -> &[AtomicU64] {
+        const POOL_WORDS: u64 = POOL_BLOCKS as u64 * BLOCK_WORDS as u64;
+        let (pool, word) = (position / POOL_WORDS, (position % POOL_WORDS) as usize);
+        let pool = usize::try_from(pool).ok().and_then(|pool| self.pools.get(pool));
+        pool.and_then(|(elements, _)| elements.words().get(word..)).unwrap_or_default()
     }
 
-    /// Sets an element of the table from a structure that fits into it.
-    fn set<T: Copy>(&self, index: u32, value: &T) -> io::Result<()> {
-        set(self.fd(TABLE), index, value)
+    /// Sets a word of the pools.
+    pub fn set_word(&self, position: u64, word: u64) {
+        if let Some(to) = self.words(position).first() {
+            to.store(word, Ordering::Relaxed);
+        }
     }
 
-    pub fn set_rule(&self, number: u32, rule: &RuleEntry) -> io::Result<()> {
-        self.set(RULES + number, rule)
+    pub fn set_rule(&self, number: u32, rule: &RuleEntry) {
+        self.table.set(RULES + number, rule);
     }
 
-    pub fn set_entry(&self, file: u32, entry: &FileEntry) -> io::Result<()> {
-        self.set(FILES + file, entry)
+    pub fn set_entry(&self, file: u32, entry: &FileEntry) {
+        self.table.set(FILES + file, entry);
     }
 
     /// See [`Generations`].
-    pub fn generations(&self) -> io::Result<Generations> {
-        // SAFETY: open as long as `self` is, and duplicated at once
-        let table = unsafe { BorrowedFd::borrow_raw(self.fd(TABLE)) }.try_clone_to_owned()?;
-        Ok(Generations { table, last: 0 })
+    pub fn generations(&self) -> Generations {
+        Generations { table: Arc::clone(&self.table), last: 0 }
     }
 
     /// From now on, programs find the table of a file.
@@ -132,7 +144,7 @@ impl Maps {
 /// Makes programs forget what they found in the mappings of processes that have mapped something else since: see
 /// [`GENERATIONS`].
 pub(super) struct Generations {
-    table: OwnedFd,
+    table: Arc<Elements>,
     last: u64,
 }
 
@@ -150,19 +162,42 @@ impl Generations {
 
     fn renew_slots(&self, slots: impl IntoIterator<Item = u32>) {
         for slot in slots {
-            // no errors: the map is an array with these elements
-            let _ = set(self.table.as_raw_fd(), GENERATIONS + slot, &self.last);
+            self.table.set(GENERATIONS + slot, &self.last);
         }
     }
 }
 
-/// Sets an element of the table from a structure that fits into it.
-fn set<T: Copy>(table: RawFd, index: u32, value: &T) -> io::Result<()> {
-    const { assert!(size_of::<T>() <= size_of::<RuleEntry>()) };
-    let mut element = [0u64; size_of::<RuleEntry>() / 8];
-    // SAFETY: it fits, as checked, and consists of numbers only
-    unsafe { std::ptr::copy_nonoverlapping(std::ptr::from_ref(value).cast::<u8>(), element.as_mut_ptr().cast(), size_of::<T>()) };
-    update(table, &index, &element)
+/// The elements of an array, which programs may read meanwhile.
+#[derive(Debug)]
+struct Elements {
+    memory: MmapRaw,
+    /// Words of an element.
+    size: usize,
+}
+
+impl Elements {
+    fn of(map: &OwnedFd, def: MapDef) -> io::Result<Self> {
+        let size = def.value_size as usize / 8;
+        let memory = MmapOptions::new().len(def.max_entries as usize * size * 8).map_raw(map.as_raw_fd())?;
+        Ok(Self { memory, size })
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the memory is aligned to pages and as large; programs and user space may write to it at any time
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), self.memory.len() / 8) }
+    }
+
+    /// Sets an element from a structure of whole words that fits into it. Programs must not read an element before all its words
+    /// are set, unless it has only one.
+    fn set<T: Copy>(&self, index: u32, value: &T) {
+        const { assert!(size_of::<T>().is_multiple_of(8)) };
+        let element = self.words().get(index as usize * self.size..).unwrap_or_default();
+        let words = std::ptr::from_ref(value).cast::<u64>();
+        for (i, to) in element.iter().take(size_of::<T>() / 8).enumerate() {
+            // SAFETY: one of the words of the value, which consists of numbers only
+            to.store(unsafe { words.add(i).read_unaligned() }, Ordering::Relaxed);
+        }
+    }
 }
 
 /// A record of the ring.

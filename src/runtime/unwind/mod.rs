@@ -320,7 +320,7 @@ type Pending = Arc<Mutex<Vec<Event>>>;
 /// programs must not use the rows of a library that another one has replaced.
 fn follow(state: &Mutex<State>, stop: OwnedFd, wakes: OwnedFd, recorder: SharedRecorder, pending: Pending) -> io::Result<()> {
     let target = Arc::clone(&of(state).target);
-    let mut generations = of(state).maps.generations()?;
+    let mut generations = of(state).maps.generations();
     let work = move || {
         // It has little to do, and the process continues meanwhile: 5 to 20 ms after a library took the place of another one, on
         // a machine with a load of 10, 8 of 2,100 stacks were wrong without this priority, and 1 with it. Linux takes "this

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::atomic::Ordering;
 
 use super::kernel::Maps;
 use crate::codegen::artifact::unwind::{
@@ -9,7 +10,8 @@ use crate::codegen::artifact::unwind::{
 };
 use crate::system::binary::unwind::{Row, Rule, Table};
 
-type Block = Box<[u64; BLOCK_WORDS as usize]>;
+/// Words of a pool.
+const POOL_WORDS: u64 = POOL_BLOCKS as u64 * BLOCK_WORDS as u64;
 
 /// The allocated tables.
 #[derive(Debug)]
@@ -20,70 +22,43 @@ pub(super) struct TableAllocator {
     capacity: u64,
     files: u32,
     rules: HashMap<RuleEntry, u32>,
-    /// The last block that was written to, which has free space.
-    last: Option<(u64, Block)>,
 }
 
-/// A table with all of its words, before they are written.
-struct Writer {
-    /// The number of the first block.
+/// Free words, of which a table reserves some.
+struct Free {
     first: u64,
-    /// The words from the start of that block on.
-    words: Vec<u64>,
+    end: u64,
 }
 
-impl Writer {
-    /// Starts after the words in use; `last` is the block that has the last of them.
-    fn new(used: u64, last: Option<&(u64, Block)>) -> Self {
-        let first = used / u64::from(BLOCK_WORDS);
-        let mut words: Vec<u64> = last.filter(|(number, _)| *number == first).map_or_else(Vec::new, |(_, block)| block.to_vec());
-        words.resize((used % u64::from(BLOCK_WORDS)) as usize, 0);
-        Self { first, words }
-    }
-
-    /// The number of words in use, with all other tables.
-    fn used(&self) -> u64 {
-        self.first * u64::from(BLOCK_WORDS) + self.words.len() as u64
-    }
-
+impl Free {
     /// Reserves words, and returns the position of the first.
-    fn reserve(&mut self, words: u64) -> u64 {
-        let first = self.used();
-        self.words.resize(self.words.len() + words as usize, 0);
-        first
+    fn reserve(&mut self, maps: &mut Maps, words: u64) -> io::Result<u64> {
+        let first = self.first;
+        if words > self.end.saturating_sub(first) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.first += words;
+        while maps.pools() as u64 * POOL_WORDS < self.first {
+            maps.add_pool()?;
+        }
+        Ok(first)
     }
 
     /// Reserves words that do not cross the end of a block.
-    fn reserve_in_block(&mut self, words: u64) -> u64 {
-        let left = u64::from(BLOCK_WORDS) - self.words.len() as u64 % u64::from(BLOCK_WORDS);
+    fn reserve_in_block(&mut self, maps: &mut Maps, words: u64) -> io::Result<u64> {
+        let left = u64::from(BLOCK_WORDS) - self.first % u64::from(BLOCK_WORDS);
         if words > left {
-            self.reserve(left);
+            self.reserve(maps, left)?;
         }
-        self.reserve(words)
-    }
-
-    /// The words from a position on.
-    fn at(&mut self, position: u64) -> &mut [u64] {
-        let first = (position - self.first * u64::from(BLOCK_WORDS)) as usize;
-        self.words.get_mut(first..).unwrap_or_default()
-    }
-
-    /// The blocks by number; the last may have free space.
-    fn blocks(&self) -> impl Iterator<Item = (u64, Block)> {
-        (self.first..).zip(self.words.chunks(BLOCK_WORDS as usize)).map(|(number, words)| {
-            let mut block: Block = Box::new([0; BLOCK_WORDS as usize]);
-            block.iter_mut().zip(words).for_each(|(to, word)| *to = *word);
-            (number, block)
-        })
+        self.reserve(maps, words)
     }
 }
 
 impl TableAllocator {
     /// `memory`: the maximum size of all tables in bytes.
     pub fn new(memory: u64) -> Self {
-        let pool = u64::from(POOL_BLOCKS) * u64::from(BLOCK_WORDS);
-        let pools = (memory / 8 / pool).clamp(1, MAX_POOLS.into());
-        Self { words: 0, capacity: pools * pool, files: 0, rules: HashMap::new(), last: None }
+        let pools = (memory / 8 / POOL_WORDS).clamp(1, MAX_POOLS.into());
+        Self { words: 0, capacity: pools * POOL_WORDS, files: 0, rules: HashMap::new() }
     }
 
     /// Writes a table to the kernel, and returns the number of its file.
@@ -94,48 +69,32 @@ impl TableAllocator {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let rules = table.rules.iter().map(|rule| self.rule(maps, rule)).collect::<io::Result<Vec<u32>>>()?;
-        let mut writer = Writer::new(self.words, self.last.as_ref());
+        let mut free = Free { first: self.words, end: self.capacity };
         let entry = match (table.pages.first(), table.pages.last()) {
             (Some(first), Some(last)) => {
                 let pages = (last.number - first.number).saturating_add(1);
-                // forged segments may be far apart
-                if writer.used() + u64::from(pages) > self.capacity {
-                    return Err(io::ErrorKind::StorageFull.into());
-                }
-                let entries = writer.reserve(pages.into());
+                // an error: forged segments may be far apart
+                let entries = free.reserve(maps, pages.into())?;
+                // a table that failed may have left something there
+                (entries..entries + u64::from(pages)).for_each(|entry| maps.set_word(entry, 0));
                 for page in &table.pages {
                     let count = u64::from(page.count);
-                    let start = writer.reserve_in_block(count.div_ceil(2));
-                    let rows = table.rows.get(page.first as usize..).unwrap_or_default();
-                    let rows = rows.get(..page.count.into()).unwrap_or(rows);
+                    let start = free.reserve_in_block(maps, count.div_ceil(2))?;
                     let encoded =
-                        |row: &Row| u64::from(rules.get(row.rule as usize).copied().unwrap_or(0) << RULE_SHIFT | u32::from(row.start));
-                    for (word, pair) in writer.at(start).iter_mut().zip(rows.chunks(2)) {
-                        *word = pair.iter().rev().fold(0, |word, row| word << 32 | encoded(row));
+                        |row: Row| u64::from(rules.get(row.rule as usize).copied().unwrap_or(0) << RULE_SHIFT | u32::from(row.start));
+                    let mut rows = table.rows.of(page).map(encoded);
+                    for to in maps.words(start) {
+                        let Some(low) = rows.next() else { break };
+                        to.store(low | rows.next().unwrap_or(0) << 32, Ordering::Relaxed);
                     }
-                    if let Some(entry) = writer.at(entries + u64::from(page.number - first.number)).first_mut() {
-                        *entry = (2 * start) | (count << COUNT_SHIFT);
-                    }
+                    maps.set_word(entries + u64::from(page.number - first.number), (2 * start) | (count << COUNT_SHIFT));
                 }
                 FileEntry { entries, first: first.number, pages }
             }
             _ => FileEntry::default(),
         };
-        if writer.used() > self.capacity {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        let mut last = None;
-        for (number, block) in writer.blocks() {
-            let pool = (number / u64::from(POOL_BLOCKS)) as usize;
-            while maps.pools() <= pool {
-                maps.add_pool()?;
-            }
-            maps.write_block(pool, (number % u64::from(POOL_BLOCKS)) as u32, &block)?;
-            last = Some((number, block));
-        }
-        maps.set_entry(self.files, &entry)?;
-        self.words = writer.used();
-        self.last = last;
+        maps.set_entry(self.files, &entry);
+        self.words = free.first;
         self.files += 1;
         Ok(self.files - 1)
     }
@@ -149,7 +108,7 @@ impl TableAllocator {
         if number >= MAX_RULES {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        maps.set_rule(number, &entry)?;
+        maps.set_rule(number, &entry);
         self.rules.insert(entry, number);
         Ok(number)
     }

@@ -4,7 +4,7 @@
 //! truncates the file meanwhile, SIGBUS ends rbt; package managers replace binaries by renaming, not in place.
 #![allow(unsafe_code)] // see above
 
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -48,8 +48,13 @@ pub(in crate::system) fn map_with_metadata(path: &Path) -> Result<(memmap2::Mmap
     if meta.len() == 0 {
         return Err(not_elf(path));
     }
+    map_file(&file).map(|data| (data, meta)).map_err(cannot)
+}
+
+/// Maps an open file.
+pub(in crate::system) fn map_file(file: &File) -> io::Result<memmap2::Mmap> {
     // SAFETY: see the module's note.
-    unsafe { memmap2::Mmap::map(&file) }.map(|data| (data, meta)).map_err(cannot)
+    unsafe { memmap2::Mmap::map(file) }
 }
 
 /// A loadable segment (`PT_LOAD` in elf(5)), in bytes.

@@ -9,10 +9,10 @@ use std::time::SystemTime;
 use object::Object;
 
 use super::entry::RuleEntry;
-use super::{PAGE, Page, Row, Rule, Table, compile::compile};
+use super::{PAGE, Page, Rows, Rule, Table, compile::compile};
 use crate::system::Missing;
 use crate::system::binary::file::{map_with_metadata, not_elf};
-use crate::system::cache::{CacheFile, Kind, unchanged};
+use crate::system::cache::{CacheFile, Contents, Kind, unchanged};
 
 /// The largest programs have about ten million rows.
 const KIND: Kind = Kind { form: "rbt-unwind-6", prefix: "unwind-", max_bytes: 256 << 20, max_files: 4096 };
@@ -32,9 +32,7 @@ pub fn table(name: &Path, at: &Path, dirs: &[String]) -> Result<Table, Missing> 
         None
     };
     let file = key.and_then(|key| CacheFile::new(KIND, key));
-    if let Some((bytes, start)) = file.as_ref().and_then(CacheFile::load)
-        && let Some(known) = bytes.get(start..).and_then(read)
-    {
+    if let Some(known) = file.as_ref().and_then(CacheFile::map).and_then(read) {
         return Ok(known);
     }
     let table = compile(name, &data, dirs).ok_or_else(|| not_elf(at))?;
@@ -65,13 +63,14 @@ fn write(table: &Table) -> Vec<u8> {
     for page in &table.pages {
         words.extend([page.number, page.first, page.count.into()]);
     }
-    words.extend(table.rows.iter().map(|row| row.rule << 12 | u32::from(row.start)));
-    words.into_iter().flat_map(u32::to_le_bytes).collect()
+    let mut bytes: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+    bytes.extend_from_slice(table.rows.words().as_flattened());
+    bytes
 }
 
-/// Decodes a table; `None` if it is inconsistent.
-fn read(bytes: &[u8]) -> Option<Table> {
-    let (words, []) = bytes.as_chunks::<4>() else { return None };
+/// Decodes a table, except its rows; `None` if it is inconsistent.
+fn read(contents: Contents) -> Option<Table> {
+    let (words, []) = contents.as_chunks::<4>() else { return None };
     let mut words = words.iter().map(|word| u32::from_le_bytes(*word));
     let (rules, pages, rows) = (words.next()?, words.next()?, words.next()?);
     if words.len() as u64 != 6 * u64::from(rules) + 3 * u64::from(pages) + u64::from(rows) {
@@ -90,9 +89,10 @@ fn read(bytes: &[u8]) -> Option<Table> {
     if next != rows || !pages.is_sorted_by(|a, b| a.number < b.number) {
         return None;
     }
-    let row = |word: u32| ((word >> 12) < rules.len() as u32).then_some(Row { start: (word & 0xfff) as u16, rule: word >> 12 });
-    let rows = words.map(row).collect::<Option<Vec<Row>>>()?;
-    Some(Table { rules, pages, rows })
+    let offset = contents.len() - 4 * words.len();
+    let rows = Rows::cached(contents, offset);
+    let have_rules = rows.iter().all(|row| row.rule < rules.len() as u32);
+    have_rules.then_some(Table { rules, pages, rows })
 }
 
 fn rule(words: &mut impl Iterator<Item = u32>) -> Option<Rule> {
@@ -115,6 +115,7 @@ mod tests {
         let table = compile(path, &map_with_metadata(path).unwrap().0, &[]).unwrap();
         assert!(table.rows.len() > 5_000 && table.rules.len() > 20 && table.pages.len() > 20);
         let bytes = write(&table);
+        let read = |bytes: &[u8]| read(Contents::of(bytes));
         assert_eq!(read(&bytes), Some(table));
         // Whatever byte changes, no index in the decoded table is out of bounds.
         // The header's bytes matter most, and the rest is large.

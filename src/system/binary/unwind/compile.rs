@@ -294,7 +294,7 @@ struct Pages {
 impl Pages {
     /// The rule of the last row.
     fn last(&self) -> Option<u32> {
-        self.table.rows.last().map(|row| row.rule)
+        self.table.rows.iter().next_back().map(|row| row.rule)
     }
 
     /// Adds a range of bytes with this rule.
@@ -319,7 +319,7 @@ impl Pages {
         let rows = table.rows.len() as u32;
         match table.pages.last_mut() {
             Some(page) if page.number == number => {
-                let last = table.rows.last().map(|row| (row.start, row.rule));
+                let last = table.rows.iter().next_back().map(|row| (row.start, row.rule));
                 if last.is_some_and(|(_, known)| known == rule) {
                     return;
                 }

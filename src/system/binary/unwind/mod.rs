@@ -10,17 +10,20 @@
 //! effect there, so a search needs no other page.
 //!
 //! - `rule.rs`: rules, and their derivation from DWARF; `entry.rs`: their encoding; `compile.rs`: the rows of a file, also of
-//!   its code without call frame information; `function.rs`: the function around an address; `cache.rs`: tables kept between runs
+//!   its code without call frame information; `rows.rs`: the rows in memory; `function.rs`: the function around an address;
+//!   `cache.rs`: tables kept between runs
 
 mod cache;
 mod compile;
 pub mod entry;
 mod function;
+mod rows;
 mod rule;
 
 pub use cache::table;
 pub use compile::compile_image;
 pub use function::function_around;
+pub use rows::Rows;
 pub use rule::{Cfa, Fp, Ra, Rule, Third};
 
 /// log2 of [`PAGE`].
@@ -29,14 +32,14 @@ pub const PAGE_SHIFT: u32 = 12;
 pub const PAGE: u64 = 1 << PAGE_SHIFT;
 
 /// The unwind table of a file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Table {
     /// The distinct rules.
     pub rules: Vec<Rule>,
     /// The pages with rows, in order.
     pub pages: Vec<Page>,
     /// The rows of all pages, in order.
-    pub rows: Vec<Row>,
+    pub rows: Rows,
 }
 
 /// The rows of one page of the file.
