@@ -82,7 +82,8 @@ impl Kprobe {
     /// Every matching function, once for each name; with a module in the pattern, for each module.
     fn by_pattern(&self, module: Option<&str>, what: &str, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         let found = env.sys.matching_functions(what, module.unwrap_or("*")).map_err(|m| missing(point.span, m))?;
-        let mut found: Vec<_> = found.into_iter().filter(|f| !f.no_kprobe).collect();
+        let is_refused = |f: &MatchingFunction| f.no_kprobe || self.ret && trampolines::runs_in_kretprobes(&f.name);
+        let mut found: Vec<_> = found.into_iter().filter(|f| !is_refused(f)).collect();
         if module.is_none() {
             found.dedup_by(|a, b| a.name == b.name);
         }
@@ -142,6 +143,10 @@ impl ProbeKind for Kprobe {
         }
         let (function, offset) = self.offset(what, point)?;
         let home = kernel::find(self, Named { module, function, probed_otherwise: true }, point, env)?;
+        if self.ret && trampolines::runs_in_kretprobes(&home.function) {
+            let message = format!("{} cannot attach to `{what}`: every kretprobe calls it, so one on it would recurse endlessly", self.name());
+            return Err(Diagnostic::error("not-traceable", point.span, message).help(format!("use kprobe:{what}")));
+        }
         if offset != 0 && !env.settings.allow_unsafe {
             let placed = env.sys.kernel_place(&home.module, &home.function, offset).map_err(|m| missing(point.span, m))?;
             super::well_placed(placed, function, offset, point.span)?;

@@ -1,4 +1,4 @@
-//! Kernel functions that rbt never puts a trampoline on, whatever the kernel says. Either the code of trampolines calls them,
+//! Kernel functions that rbt never puts a trampoline, or a kretprobe, on, whatever the kernel says. Either the code of trampolines calls them,
 //! so a trampoline would recurse endlessly; or they never return, so a trampoline on their exit never ends; or BPF's maps call
 //! them while they hold a lock, which the program on the trampoline may then wait for.
 //!
@@ -86,6 +86,15 @@ const UNDER_MAP_LOCK: &[(&str, bool)] = &[
     ("do_raw_spin_unlock", false),
 ];
 
+/// Functions that the code around each kretprobe calls (`__kretprobe_trampoline_handler` of Linux 5.10 to 5.17) and that the kernel's
+/// blacklist lacks: the return of one calls it again, without end (seen on Linux 5.10).
+const IN_KRETPROBES: &[&str] = &["kprobe_busy_begin", "kprobe_busy_end"];
+
+/// Does every kretprobe call this function, so that it can have none?
+pub fn runs_in_kretprobes(function: &str) -> bool {
+    IN_KRETPROBES.contains(&function)
+}
+
 /// Why this function cannot have a trampoline at its entry, or at its exit; `None` if it can. The compiler's parts of a
 /// function (`name.part.0`) count as the function.
 pub fn refused(function: &str, exit: bool) -> Option<Refusal> {
@@ -106,6 +115,11 @@ pub fn refused(function: &str, exit: bool) -> Option<Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kretprobes_reject_functions_that_they_call() {
+        assert!(runs_in_kretprobes("kprobe_busy_end") && !runs_in_kretprobes("kprobe_busy") && !runs_in_kretprobes("vfs_read"));
+    }
 
     #[test]
     fn trampolines_reject_functions_that_they_call() {
