@@ -70,6 +70,11 @@ impl Kprobe {
         ProbeSite { kind: super::row(self.name()), name: format!("{}:{name}", self.name()), attach, span: point.span }
     }
 
+    /// Would a probe on this function stop the machine?
+    fn refuses(&self, function: &str) -> bool {
+        self.ret && trampolines::runs_in_kretprobes(function)
+    }
+
     fn by_address(&self, what: &str, address: u64, point: &AttachPoint, env: &Env) -> Result<ProbeSite, Diagnostic> {
         if !env.settings.allow_unsafe {
             let d = Diagnostic::error("unsafe", point.span, format!("`{what}` is an address, which may be within an instruction"));
@@ -82,8 +87,7 @@ impl Kprobe {
     /// Every matching function, once for each name; with a module in the pattern, for each module.
     fn by_pattern(&self, module: Option<&str>, what: &str, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         let found = env.sys.matching_functions(what, module.unwrap_or("*")).map_err(|m| missing(point.span, m))?;
-        let is_refused = |f: &MatchingFunction| f.no_kprobe || self.ret && trampolines::runs_in_kretprobes(&f.name);
-        let mut found: Vec<_> = found.into_iter().filter(|f| !is_refused(f)).collect();
+        let mut found: Vec<_> = found.into_iter().filter(|f| !f.no_kprobe && !self.refuses(&f.name)).collect();
         if module.is_none() {
             found.dedup_by(|a, b| a.name == b.name);
         }
@@ -143,7 +147,7 @@ impl ProbeKind for Kprobe {
         }
         let (function, offset) = self.offset(what, point)?;
         let home = kernel::find(self, Named { module, function, probed_otherwise: true }, point, env)?;
-        if self.ret && trampolines::runs_in_kretprobes(&home.function) {
+        if self.refuses(&home.function) {
             let message = format!("{} cannot attach to `{what}`: every kretprobe calls it, so one on it would recurse endlessly", self.name());
             return Err(Diagnostic::error("not-traceable", point.span, message).help(format!("use kprobe:{what}")));
         }
@@ -309,14 +313,14 @@ impl ProbeKind for Kprobe {
         };
         if module.is_none() && !what.contains('*') {
             // for a single name, the types or the index suffice
-            if !env.sys.function_homes(what)?.is_empty() {
+            if !self.refuses(what) && !env.sys.function_homes(what)?.is_empty() {
                 each(&format!("{kind}:{what}"));
             }
             return Ok(());
         }
         let mut line = String::new();
         let mut before = "";
-        for f in env.sys.functions()?.matching(what, module.unwrap_or("*")).filter(|f| !f.no_kprobe) {
+        for f in env.sys.functions()?.matching(what, module.unwrap_or("*")).filter(|f| !f.no_kprobe && !self.refuses(f.name)) {
             if module.is_none() && f.name == before {
                 continue;
             }
