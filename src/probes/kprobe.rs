@@ -148,7 +148,8 @@ impl ProbeKind for Kprobe {
         let (function, offset) = self.offset(what, point)?;
         let home = kernel::find(self, Named { module, function, probed_otherwise: true }, point, env)?;
         if self.refuses(&home.function) {
-            let message = format!("{} cannot attach to `{what}`: every kretprobe calls it, so one on it would recurse endlessly", self.name());
+            let message =
+                format!("{} cannot attach to `{what}`: every kretprobe calls it, so one on it would recurse endlessly", self.name());
             return Err(Diagnostic::error("not-traceable", point.span, message).help(format!("use kprobe:{what}")));
         }
         if offset != 0 && !env.settings.allow_unsafe {
