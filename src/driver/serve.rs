@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fmt::Write as _;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -23,6 +24,8 @@ use crate::diag::plain;
 use crate::failure::{Failure, reason};
 use crate::frontend::Frontend;
 use crate::frontend::args::check_script_args;
+use crate::frontend::read::unreadable;
+use crate::input;
 use crate::launch::require::require_privileges;
 use crate::launch::{Launch, ManagedRun, served_counts};
 use crate::metrics::Metrics;
@@ -114,11 +117,11 @@ fn scripts(folder: &Path) -> Result<BTreeMap<String, PathBuf>, Failure> {
 
 /// A pipe or a device may have no end, for which the other scripts would wait.
 fn require_file(path: &Path) -> Result<(), Failure> {
-    let is_other = std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir());
-    if is_other {
-        return Err(Failure::new(format!("cannot read the script {}: it is not a regular file", path.display())).code("not-readable"));
+    match input::open_regular(path) {
+        Err(e) if e.kind() == ErrorKind::InvalidInput && !path.is_dir() => Err(unreadable(path, &reason(&e))),
+        // reading it reports everything else
+        Ok(_) | Err(_) => Ok(()),
     }
-    Ok(())
 }
 
 /// The name of a file; bytes that are not UTF-8 are escaped, so that two files have two names.

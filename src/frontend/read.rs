@@ -47,8 +47,13 @@ fn standard_input() -> Result<Vec<u8>, Failure> {
     read.map_err(cannot).map(|bytes| CAME.get_or_init(|| bytes).clone())
 }
 
+/// The failure of a script that cannot be read, for this reason.
+pub(crate) fn unreadable(path: &Path, why: &str) -> Failure {
+    Failure::new(format!("cannot read the script {}: {why}", path.display())).code("not-readable")
+}
+
 fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
-    let cannot = |why: &str| Failure::new(format!("cannot read the script {}: {why}", path.display())).code("not-readable");
+    let cannot = |why: &str| unreadable(path, why);
     if path.is_dir() {
         return Err(cannot("it is a directory"));
     }

@@ -172,8 +172,7 @@ impl Metrics {
         let mut series: Vec<Series> = found.into_iter().map(|(values, point)| Series { values, other: false, point }).collect();
         if let Some(of) = &map.other {
             folded += of.keys;
-            // gauges do not add up
-            let point = point(map, kind, None, Some(&of.counted)).filter(|_| kind != Kind::Gauge);
+            let point = point(map, kind, None, Some(&of.counted));
             series.extend(point.map(|point| Series { values: Vec::new(), other: true, point }));
         }
         if series.is_empty() {

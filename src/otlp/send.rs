@@ -61,14 +61,11 @@ impl RecordTotals {
     /// The sums as metrics.
     pub fn families(&self) -> Vec<Family> {
         let all = self.lock();
-        let mut signals: Vec<&'static Signal> = Vec::new();
-        for (signal, _) in all.iter() {
-            if !signals.iter().any(|known| known.name == signal.name) {
-                signals.push(signal);
-            }
+        let mut by_signal: BTreeMap<&str, (&Signal, Vec<&RecordCounts>)> = BTreeMap::new();
+        for (signal, counts) in all.iter() {
+            by_signal.entry(signal.name).or_insert((signal, Vec::new())).1.push(counts);
         }
-        let of = |signal: &'static Signal| all.iter().filter(|(of, _)| of.name == signal.name).map(|(_, counts)| &**counts);
-        signals.into_iter().map(|signal| own_family(signal, of(signal))).collect()
+        by_signal.into_values().map(|(signal, runs)| own_family(signal, runs)).collect()
     }
 }
 

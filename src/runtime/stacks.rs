@@ -69,7 +69,7 @@ impl Stacks {
         }
     }
 
-    /// How long to wait at most until the next [`Stacks::make_room`].
+    /// How long to wait at most until the next [`Stacks::make_room`]; `longest` if it has nothing to do.
     pub fn max_wait(&self, state: &Shared, longest: Duration) -> Duration {
         if self.capacity == u64::MAX {
             return longest;

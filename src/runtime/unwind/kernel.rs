@@ -21,6 +21,9 @@ use crate::codegen::artifact::unwind::{
 use crate::codegen::artifact::{MapDef, Process};
 use crate::runtime::mmap_events::Event;
 
+/// Words of a pool.
+pub(super) const POOL_WORDS: u64 = POOL_BLOCKS as u64 * BLOCK_WORDS as u64;
+
 /// The maps, by name.
 #[derive(Debug)]
 pub(super) struct Maps {
@@ -98,7 +101,6 @@ impl Maps {
 
     /// The words of all pools from this position to the end of its pool; none if there is no such pool.
     pub fn words(&self, position: u64) -> &[AtomicU64] {
-        const POOL_WORDS: u64 = POOL_BLOCKS as u64 * BLOCK_WORDS as u64;
         let (pool, word) = (position / POOL_WORDS, (position % POOL_WORDS) as usize);
         let pool = usize::try_from(pool).ok().and_then(|pool| self.pools.get(pool));
         pool.and_then(|(elements, _)| elements.words().get(word..)).unwrap_or_default()
@@ -190,7 +192,7 @@ impl Elements {
     /// Sets an element from a structure of whole words that fits into it. Programs must not read an element before all its words
     /// are set, unless it has only one.
     fn set<T: Copy>(&self, index: u32, value: &T) {
-        const { assert!(size_of::<T>().is_multiple_of(8)) };
+        const { assert!(size_of::<T>().is_multiple_of(8) && size_of::<T>() <= size_of::<RuleEntry>()) };
         let element = self.words().get(index as usize * self.size..).unwrap_or_default();
         let words = std::ptr::from_ref(value).cast::<u64>();
         for (i, to) in element.iter().take(size_of::<T>() / 8).enumerate() {

@@ -4,14 +4,11 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::Ordering;
 
-use super::kernel::Maps;
+use super::kernel::{Maps, POOL_WORDS};
 use crate::codegen::artifact::unwind::{
-    BLOCK_ROWS, BLOCK_WORDS, COUNT_SHIFT, FileEntry, MAX_FILES, MAX_POOLS, MAX_RULES, POOL_BLOCKS, RULE_SHIFT, RuleEntry,
+    BLOCK_ROWS, BLOCK_WORDS, COUNT_SHIFT, FileEntry, MAX_FILES, MAX_POOLS, MAX_RULES, RULE_SHIFT, RuleEntry,
 };
 use crate::system::binary::unwind::{Row, Rule, Table};
-
-/// Words of a pool.
-const POOL_WORDS: u64 = POOL_BLOCKS as u64 * BLOCK_WORDS as u64;
 
 /// The allocated tables.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
-//! Kernel functions that rbt never puts a trampoline, or a kretprobe, on, whatever the kernel says. Either the code of trampolines calls them,
-//! so a trampoline would recurse endlessly; or they never return, so a trampoline on their exit never ends; or BPF's maps call
-//! them while they hold a lock, which the program on the trampoline may then wait for.
+//! Kernel functions that rbt never puts a trampoline, or a kretprobe, on, whatever the kernel says. Either the code of
+//! trampolines or of kretprobes calls them, so one on them would recurse endlessly; or they never return, so a trampoline on
+//! their exit never ends; or BPF's maps call them while they hold a lock, which the program on the trampoline may then wait for.
 //!
 //! Newer kernels reject most of them (`btf_id_deny` and `noreturn_deny` of kernel/bpf/verifier.c); on older ones, such a
 //! trampoline stops the machine. The table has the functions that the newest kernel rejects, and those found by disassembly on
