@@ -9,6 +9,7 @@
 //! The description is JSON because the JSON reader limits the nesting of its input, and a bundle is untrusted. The
 //! digest detects damage; it does not prove origin.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
@@ -30,7 +31,7 @@ use crate::system::portability::requirements::{Difference, Requirements};
 /// The first bytes of a bundle.
 const MAGIC: &[u8; 8] = b"\x7frbtBPF\n";
 /// The version of the format, including that of the description.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 /// Size of the trailer after a bundle in a program.
 const TRAILER: u64 = 8 + MAGIC.len() as u64;
 /// Maximum size of a bundle.
@@ -305,6 +306,26 @@ impl Bundle {
         self.risky || events.any(|event| builtins::user_side(&event.builtin).is_some_and(|row| row.risky))
     }
 
+    /// What must be the same on a machine that runs the bundle, because the code depends on it: files, and sites that the runner
+    /// does not search for.
+    pub fn fixed(&self) -> Vec<String> {
+        let mut all: Vec<String> = Vec::new();
+        for variant in &self.variants {
+            all.extend(variant.requirements.fixed_places());
+            all.extend(
+                variant
+                    .manifest
+                    .programs
+                    .iter()
+                    .filter(|program| program.is_fixed())
+                    .map(|program| format!("the sites of {}", program.name())),
+            );
+        }
+        let mut seen = BTreeSet::new();
+        all.retain(|what| seen.insert(what.clone()));
+        all
+    }
+
     /// The message for a kernel against which the bundle was not checked, although it was checked against others.
     pub fn is_unchecked(&self, release: &str) -> Option<String> {
         let fits = |kernel: &&CheckedKernel| kernel.why_not.is_none();
@@ -390,8 +411,6 @@ impl BundleError {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use crate::settings::Settings;
     use crate::system::fake::Fake;

@@ -15,6 +15,7 @@
 //! | chunk | a function split off a long body, which the verifier checks separately |
 //! | artifact, manifest | the BPF object with everything that user space needs to know about it; only the latter part |
 //! | bundle | a compiled script in a file, which `rbt-run` runs |
+//! | expansion | the attach points of a program in a bundle, and the sites that come from them |
 //! | state | everything that a run has counted, in a form that can be added to that of other runs of the script |
 //! | probe counters | per-CPU counters of a probe (`emit::shared::ProbeCounters`): records sent and lost, runs missed |
 //! | gate | a check at the start of a program, through which user space limits its runs or records |
@@ -132,7 +133,11 @@
 //!   alone, not the fields of tracepoints, and each place in code generation that uses an offset would have to emit
 //!   one; here, code generation is unaware of relocations, and no place can be forgotten. Choices between mechanisms
 //!   make variants: the same script for kernels with fewer features, in the initial PID namespace, and on larger
-//!   machines. What `rbt` and `rbt-run` share is `launch`, which starts at the artifact. Both are programs of this
+//!   machines. Sites are those of the machine that runs a bundle (`launch/resolve.rs`): the half of a kind that finds places
+//!   (`probes/search.rs`) needs neither the checker nor code generation. Here, too, compiling decides whether the code depends
+//!   on them: functions of binaries are moved, and patterns match more names, or half of them. For this purpose, programs read
+//!   the names of their sites and the numbers of system calls from maps that the loader fills (`emit/sites.rs`).
+//!   What `rbt` and `rbt-run` share is `launch`, which starts at the artifact. Both are programs of this
 //!   crate. Neither features nor separate crates divide them: rows have both halves in one place, and `rbt-run` looks
 //!   up copies of their user-space halves (`builtins/user_side.rs`; `cli::flags` does the same), made at compile time.
 //!   The linker leaves out what it does not refer to: LLVM, the checker and the parser. `tests/runner.rs` checks that

@@ -13,6 +13,7 @@ use crate::codegen::artifact::Manifest;
 use crate::diag;
 use crate::failure::{Failure, reason};
 use crate::launch::explain::{Explainer, REFUSED};
+use crate::launch::resolve::{Finding, resolve};
 use crate::launch::{self, Launch, LaunchInput, RunError};
 use crate::output_files::Destinations;
 use crate::probes::{Attach, Env};
@@ -112,6 +113,7 @@ fn run(run: &Run, place: &BundleLocation) -> Result<u8, Failure> {
     }
     let mut artifact = bundle.artifact(&sys)?;
     artifact.manifest.answer(&arguments).map_err(|e| Failure::new(e).code("bad-option"))?;
+    find_sites(&mut artifact.manifest, &Env { sys: &sys, settings: &settings, invocation: &invocation }, run)?;
     traces_target(&artifact.manifest, &settings, invocation.cgroup.as_ref())?;
     let script = bundle.script;
     let launch = Launch::prepare(run, &script, &settings, false)?;
@@ -168,6 +170,27 @@ fn arguments(run: &Run, bundle: &Bundle) -> Result<ArgumentValues, Failure> {
         let failure = Failure::new(message).code("bad-option");
         if let Some(help) = help { failure.help(help) } else { failure }
     })
+}
+
+/// Finds the sites of the script on this machine.
+fn find_sites(manifest: &mut Manifest, env: &Env, run: &Run) -> Result<(), Failure> {
+    let failures = |findings: Vec<Finding>| findings.into_iter().map(Finding::into_failure);
+    match resolve(manifest, env) {
+        Ok(warnings) => {
+            for Failure { message, help, .. } in failures(warnings).filter(|_| run.warnings) {
+                let help = help.map(|help| format!("\nhelp: {}", diag::plain(&help))).unwrap_or_default();
+                to_stderr(&format!("{} {}{help}\n", paint("warning:", terminal::WARNING, run.color), diag::plain(&message)));
+            }
+            Ok(())
+        }
+        Err(errors) => {
+            let mut all = failures(errors);
+            let Some(first) = all.next() else { return Ok(()) };
+            report(&first, run.color);
+            all.for_each(|failure| report(&failure, run.color));
+            Err(Failure::reported(first.status))
+        }
+    }
 }
 
 /// Checks that the code can select the processes of the run.

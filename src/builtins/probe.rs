@@ -3,12 +3,14 @@
 use super::{Builtin, CallInfo, Codegen, Lit, Returns, memory};
 use crate::diag::Diagnostic;
 use crate::emit::Operand;
-use crate::probes::{ArgRef, ContextFeatures, timer};
+use crate::probes::{ArgRef, ContextFeatures, search, timer};
 use crate::types::Type;
 
 /// Names of probes are padded to a multiple of this size in bytes, so that probes that differ only in their names can share a
 /// program.
 const NAME_STEP: u32 = 64;
+/// The least size of a name that a run of a bundle may replace by another.
+const LATE_NAME: u32 = 128;
 
 macro_rules! numbered {
     ($($n:literal $name:literal $example:literal;)*) => {
@@ -48,7 +50,8 @@ pub(super) const ROWS: &[Builtin] = &[
             if timer::argument_of(&f.site.name, &f.site.attach).is_some() {
                 return Err(Diagnostic::error("not-constant", f.span, "the name of this probe is not known yet"));
             }
-            Ok(Type::Str((f.site.name.len() as u32 + 1).next_multiple_of(NAME_STEP)))
+            let least = if f.invocation.late_bound.target && search::is_searched(&f.site.attach) { LATE_NAME } else { 0 };
+            Ok(Type::Str((f.site.name.len() as u32 + 1).next_multiple_of(NAME_STEP).max(least)))
         }),
         needs: ContextFeatures::NONE,
         risky: false,
@@ -65,6 +68,9 @@ pub(super) const ROWS: &[Builtin] = &[
                 }
                 let sites = e.site_names().len() as u64;
                 let ptr = e.once_ptr(&format!("probe_{room}"), |e| {
+                    if let Some(name) = e.late_name(room as u32) {
+                        return name;
+                    }
                     let names = e.text(&table);
                     if sites < 2 {
                         return names;

@@ -29,8 +29,9 @@ rbt build writes a bundle, which contains the BPF object of a script and everyth
 attaches the probes of the script, and its output is the same as that of rbt.
 
 A bundle also runs on other kernels: rbt-run relocates the offsets of members and tracepoint fields, and the bundle has variants for \
-kernels with fewer features. rbt-run first checks all other facts about types, functions and tracepoints that the code depends on. If no \
-variant fits the kernel, it names the differences and attaches nothing.";
+kernels with fewer features. rbt-run finds functions and markers in the files of the machine that it runs on, and \
+expands wildcards there. It first checks all other facts about types, functions and tracepoints that the code depends on. If no variant \
+fits the kernel, it names the differences and attaches nothing.";
 
 const EXAMPLES: &str =
     "A run of the bundle takes what it needs not know earlier: the traced processes (-p, -c, --follow, --cgroup, --container), the script's \

@@ -4,8 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::builtins::Lit;
 use crate::builtins::options::ArgumentValues;
-use crate::probes::{Attach, ProgramType, timer};
+use crate::diag::Span;
+use crate::probes::{Attach, ProgramType, search, timer};
 use crate::settings::{Argument, Mechanism};
+use crate::syntax::ast::{AttachPoint, Segment};
 use crate::types::Type;
 use crate::value::Pos;
 
@@ -120,6 +122,7 @@ impl Manifest {
             (self.maps.iter().filter_map(|map| map.slots.as_ref()).all(slots_fit), "the slots of a map"),
             (self.maps.iter().filter_map(|map| map.double).all(|bit| bit < 64), "the copy of a map"),
             (self.programs.iter().flat_map(|program| &program.probes).all(|probe| *probe < self.probes.max(1)), "the probe of a program"),
+            (self.programs.iter().all(Program::has_its_sites), "the sites of a program"),
         ];
         checks.iter().find(|(good, _)| !good).map_or(Ok(()), |(_, what)| Err(what))
     }
@@ -151,6 +154,22 @@ impl Manifest {
         Ok(())
     }
 
+    /// Removes what may differ between machines if the code does not depend on the places of sites.
+    pub fn forget_places(&mut self) {
+        for program in self.programs.iter_mut().filter(|program| !program.expansions.is_empty()) {
+            program.sites.iter_mut().for_each(|site| site.attach = search::shape(&site.attach));
+        }
+    }
+
+    /// Removes what may differ between machines if the code does not depend on the sites.
+    pub fn forget_sites(&mut self) {
+        for (index, program) in self.programs.iter_mut().enumerate().filter(|(_, program)| !program.expansions.is_empty()) {
+            program.sites.clear();
+            program.expansions.iter_mut().for_each(|expansion| expansion.sites = 0);
+            self.hits.iter_mut().filter(|hits| hits.program == index && !hits.each).for_each(|hits| hits.sites = (0, 0));
+        }
+    }
+
     /// Removes what differs between kernel builds and is irrelevant to records: the IDs of structs.
     pub fn forget_target(&mut self) {
         for map in &mut self.maps {
@@ -178,6 +197,7 @@ pub use crate::emit::shared::{
     ProbeCounters, Process, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, State, TALLIES_SECTION, stacks_name,
 };
 pub use crate::emit::unwind;
+pub use crate::emit::{CALLS, NAMES};
 pub use crate::emit::{MapDef, MapKind};
 
 /// The bytes that a program sets when it runs, after the filters.
@@ -229,9 +249,67 @@ pub struct Program {
     /// entries and returns share a program.
     #[serde(default)]
     pub probes: Vec<usize>,
+    /// Where its sites come from, in a bundle; nothing if the code or a mechanism determines them.
+    #[serde(default)]
+    pub expansions: Vec<Expansion>,
+}
+
+/// Attach points that a runner expands again, and the sites of a program that come from them. (A session has those of two
+/// probes.)
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Expansion {
+    /// The probe of the script. Several programs may serve its sites.
+    pub probe: u32,
+    /// Its attach points.
+    pub points: Vec<Point>,
+    /// The number of sites of this program, which follow those of the expansion before.
+    pub sites: usize,
+    /// The code is the same for any number of sites with any names.
+    pub varies: bool,
+}
+
+/// An attach point of an [`Expansion`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Point {
+    /// Its parts, of which the first is the name of the kind. A quoted one contains no wildcard.
+    pub parts: Vec<(String, bool)>,
+    /// Its place in the script.
+    pub pos: Pos,
+}
+
+impl Point {
+    /// In the form that kinds expand.
+    pub fn attach_point(&self) -> AttachPoint {
+        let segment = |(text, quoted): &(String, bool)| Segment { text: text.clone(), quoted: *quoted, span: Span::default() };
+        AttachPoint { name: None, segments: self.parts.iter().map(segment).collect(), span: Span::default() }
+    }
 }
 
 impl Program {
+    /// Do its expansions have all of its sites?
+    fn has_its_sites(&self) -> bool {
+        let all = self.expansions.iter().try_fold(0usize, |sum, expansion| sum.checked_add(expansion.sites));
+        self.expansions.is_empty() || all == Some(self.sites.len())
+    }
+
+    /// Is its code for certain matches of a pattern, although its sites are searched for?
+    pub fn is_fixed(&self) -> bool {
+        let pattern = |point: &Point| point.parts.iter().any(|(part, quoted)| !quoted && part.contains('*'));
+        self.expansions.iter().any(|expansion| !expansion.varies && expansion.points.iter().any(pattern))
+    }
+
+    /// The sites of the script's probe of this number.
+    pub fn sites_of(&self, probe: u32) -> &[AttachSite] {
+        match self.probes.as_slice() {
+            // entries, and as many returns
+            [entries, _] => {
+                let (first, second) = self.sites.split_at(self.sites.len() / 2);
+                if *entries == probe as usize { first } else { second }
+            }
+            _ => &self.sites,
+        }
+    }
+
     /// The name of its site; if there are several, the first with the number of others.
     pub fn name(&self) -> String {
         match self.sites.as_slice() {

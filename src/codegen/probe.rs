@@ -2,18 +2,17 @@
 
 use std::mem::offset_of;
 
-use super::artifact::{AttachSite, Hits, Program};
+use super::artifact::{AttachSite, Expansion, Hits, Point, Program};
 use super::{Body, CompiledProgram, Gen, ScriptCx, source_position};
 use crate::builtins;
 use crate::emit::shared::LoadConstants;
-use crate::emit::{Builder, Cmp, Helper, IntValue, Operand, ProgramCx, Repr};
-use crate::probes::{Attach, Env, ProbeSite, iter, syscall};
+use crate::emit::{Builder, Cmp, Helper, IntValue, Operand, ProgramCx, Repr, SYSCALLS};
+use crate::probes::{Attach, Env, ProbeSite, iter, search, syscall};
 use crate::sema::hir;
+use crate::syntax::ast::AttachPoint;
 use crate::system::Feature;
 use crate::types::{Int, Type};
 
-/// Maximum system call number; those of x86-64 end at 470 in Linux 6.18.
-const SYSCALLS: usize = 1024;
 /// Maximum depth of a cgroup, if the depth is unknown.
 const MAX_CGROUPS: u32 = 16;
 
@@ -23,8 +22,12 @@ impl ScriptCx<'_, '_> {
         let Some(first) = probe.sites.first() else { crate::bug!("a probe has a site") };
         let ty = first.kind.program(first, &self.env);
         let function = format!("{}_{index}", first.kind.probetype());
-        let names: Vec<String> = probe.sites.iter().map(|s| s.name.clone()).collect();
+        let mut names: Vec<String> = probe.sites.iter().map(|s| s.name.clone()).collect();
         let options = self.program_options(index, probe, first);
+        if options.names_vary && names.len() < 2 {
+            // a run may have several, so the code reads the number of the site
+            names.push(String::new());
+        }
         let e = match part {
             true => self.cx.begin_part(&function, &names, options),
             false => self.cx.begin_program(&function, first.attach.section(ty), &names, options),
@@ -59,7 +62,8 @@ impl ScriptCx<'_, '_> {
         });
         let sites = sites.collect();
         let (lowered, why) = (probe.lowered, probe.why.clone().into_owned());
-        let program = Program { function, ty, sites, lowered, why, of_command, probes: vec![index] };
+        let expansions = self.expansion(probe).into_iter().collect();
+        let program = Program { function, ty, sites, lowered, why, of_command, probes: vec![index], expansions };
         CompiledProgram { program, events, hits: hits.into_iter().collect() }
     }
 
@@ -75,8 +79,32 @@ impl ScriptCx<'_, '_> {
             is_long: super::chunk::shares_code(&probe.body),
             // the reader of a pinned program's output does not read its records
             quiet: first.attach.pinned(),
+            names_vary: self.names_vary(probe),
             ..ProgramCx::default()
         }
+    }
+
+    /// Where the sites come from, for a bundle.
+    fn expansion(&self, probe: &hir::Probe) -> Option<Expansion> {
+        let is_kind = |point: &&AttachPoint| point.segments.first().is_some_and(|kind| search::is_kind(&kind.text));
+        let points: Vec<Point> = (probe.points.iter().filter(is_kind))
+            .map(|point| Point {
+                parts: point.segments.iter().map(|segment| (segment.text.clone(), segment.quoted)).collect(),
+                pos: source_position(self.sources, &self.lines, point.span).0,
+            })
+            .collect();
+        let is_searched = self.env.invocation.late_bound.target && probe.sites.iter().all(|site| search::is_searched(&site.attach));
+        let number = self.script.probes.iter().position(|other| other.span == probe.span).unwrap_or_default();
+        (is_searched && !points.is_empty()).then_some(Expansion { probe: number as u32, points, sites: probe.sites.len(), varies: false })
+    }
+
+    /// Can a run of a bundle have sites with other names? The code then reads the names from a map.
+    fn names_vary(&self, probe: &hir::Probe) -> bool {
+        let Env { sys, invocation, .. } = self.env;
+        let varies = |site: &ProbeSite| {
+            probe.points.iter().any(|point| search::varies_by_name(point, &site.attach)) && search::distinguishes(&site.attach, sys)
+        };
+        invocation.late_bound.target && !invocation.sends_origin && probe.sites.iter().all(varies)
     }
 
     /// Does it trace only the process of `-c`, if there is one? It does if it can be attached to a process, and neither the run nor the script
@@ -162,19 +190,23 @@ impl<'a, 'c> Gen<'a, 'c> {
             probe.sites.iter().filter_map(|s| if let Attach::Syscall { number, .. } = s.attach { Some(number) } else { None }).collect();
         let number = syscall::number(&mut self.e, *enter, &self.cx.env);
         match numbers.as_slice() {
-            [one] => {
+            [one] if !self.e.program.names_vary => {
                 let other = self.e.cmp(Cmp::Ne, number, self.e.int(u64::from(*one)));
                 self.e.if_(other, |e| e.ret(None));
             }
+            _ if self.e.program.names_vary => {
+                let site = self.e.site_of_call(number);
+                self.e.set_site(site);
+            }
             all => {
-                let mut table = vec![0u8; SYSCALLS * 2];
+                let mut table = vec![0u8; SYSCALLS as usize * 2];
                 for (i, n) in all.iter().enumerate() {
                     if let Some(cell) = table.get_mut(*n as usize * 2..*n as usize * 2 + 2) {
                         cell.copy_from_slice(&(i as u16 + 1).to_le_bytes());
                     }
                 }
                 let number = self.e.opaque(number);
-                let outside = self.e.cmp(Cmp::Uge, number, self.e.int(SYSCALLS as u64));
+                let outside = self.e.cmp(Cmp::Uge, number, self.e.int(SYSCALLS.into()));
                 self.e.if_(outside, |e| e.ret(None));
                 let table = self.e.text(&table);
                 let twice = self.e.add(number, number);

@@ -72,7 +72,8 @@ impl ScriptCx<'_, '_> {
         let events = entry.events.into_iter().chain(ret.events).collect();
         let sites = entry.program.sites.into_iter().chain(ret.program.sites).collect();
         let probes = entry.program.probes.into_iter().chain(ret.program.probes).collect();
-        let program = Program { function, ty, sites, lowered: None, why: String::new(), of_command: false, probes };
+        let expansions = entry.program.expansions.into_iter().chain(ret.program.expansions).collect();
+        let program = Program { function, ty, sites, lowered: None, why: String::new(), of_command: false, probes, expansions };
         CompiledProgram { program, events, hits }
     }
 

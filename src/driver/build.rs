@@ -20,6 +20,7 @@ use crate::frontend::explain::{REFUSED, explain, not_compiled, refused_mechanism
 use crate::frontend::{self, Checked, Frontend};
 use crate::input;
 use crate::launch::require::require_privileges;
+use crate::probes::Env;
 use crate::runtime::{self, Options};
 use crate::sema;
 use crate::settings::{Mechanism, Settings};
@@ -67,6 +68,9 @@ fn build(args: &Build) -> Result<u8, Failure> {
     let written = file.write_all(&bytes).and_then(|()| if args.exe { file.make_executable() } else { Ok(()) });
     written.and_then(|()| file.commit()).map_err(|e| not_written(&place, &e))?;
     if !run.quiet {
+        for what in bundle.fixed() {
+            to_stderr(&diag::plain_lines(&format!("note: the code depends on {what}, which must be the same where it runs\n")));
+        }
         to_stderr(&format!("Wrote {place}: {} KiB\n", bytes.len().div_ceil(1024)));
     }
     Ok(bundle.kernels.iter().any(|kernel| kernel.why_not.is_some()).into())
@@ -165,7 +169,7 @@ fn compile_to_fit(
         return Err(need);
     }
     let record = recorder.portable().map_err(|what| format!("the script needs {what}, which holds for one machine only"))?;
-    let compiled = variant(front, tree, &target, without, (record, &artifact), fixed).with_target(format!("Linux {release}"));
+    let compiled = variant(front, tree, &checked.env(&target), without, (record, &artifact), fixed).with_target(format!("Linux {release}"));
     compiled.artifact(&target).map_err(|unfit| unfit.to_string())?;
     variants.push(compiled);
     Ok(checked)
@@ -227,7 +231,7 @@ fn compile_variant(
             Failure::new(format!("cannot build the script: it needs {what}, which is valid on this machine only")).code("bundle")
         })?;
         let artifact = &compiled.artifact;
-        let compiled_variant = variant(front, tree, target, &without, (record, artifact), fixed).with_target(this_kernel());
+        let compiled_variant = variant(front, tree, &checked.env(target), &without, (record, artifact), fixed).with_target(this_kernel());
         let artifact = compiled_variant
             .artifact(target)
             .map_err(|e| Failure::new(format!("the bundle does not run on this kernel: {e}")).code("bundle"))?;
@@ -246,20 +250,33 @@ fn compile_variant(
 /// Compiles for another kind of kernel; none if the script does not run there.
 fn try_variant(front: &Frontend, tree: &ast::Script, sys: &Live, kind: &Kind, machine: Machine, fixed: &mut FixedParts) -> Option<Variant> {
     let target = VariedTarget::without(sys, kind.missing_features.clone(), machine);
-    let recorder = Recorder::new(&target);
-    let (checked, artifact) = compile_silently(front, tree, kind.without)(&recorder).ok()?;
-    let record = recorder.portable().ok()?;
-    let compiled_variant = variant(front, tree, &target, kind.without, (record, &artifact), fixed).with_target(kind.name.clone());
-    let artifact = compiled_variant.artifact(&target).ok()?;
-    runtime::load(&artifact, &checked.env(sys), Options::default()).ok()?;
-    Some(compiled_variant)
+    let mut without = kind.without.to_vec();
+    loop {
+        let recorder = Recorder::new(&target);
+        let (checked, artifact) = compile_silently(front, tree, &without)(&recorder).ok()?;
+        let record = recorder.portable().ok()?;
+        // before the many compilations of a variant
+        if let Err(e) = runtime::load(&artifact, &checked.env(sys), Options::default()) {
+            let refused = refused_mechanisms(&e, &artifact, &checked.script, &checked.settings, sys);
+            if refused.is_empty() || refused.iter().all(|mechanism| without.contains(mechanism)) {
+                return None;
+            }
+            without.extend(refused);
+            continue;
+        }
+        let compiled_variant =
+            variant(front, tree, &checked.env(&target), &without, (record, &artifact), fixed).with_target(kind.name.clone());
+        let artifact = compiled_variant.artifact(&target).ok()?;
+        runtime::load(&artifact, &checked.env(sys), Options::default()).ok()?;
+        return Some(compiled_variant);
+    }
 }
 
 /// Adds relocations and requirements.
 fn variant(
     front: &Frontend,
     tree: &ast::Script,
-    target: &dyn TargetInfo,
+    env: &Env,
     without: &[Mechanism],
     (asked, artifact): (Record, &Artifact),
     fixed: &mut FixedParts,
@@ -267,7 +284,7 @@ fn variant(
     let again = compile_silently(front, tree, without);
     let compile = |sys: &dyn TargetInfo| again(sys).ok().map(|(_, artifact)| artifact);
     let mentions = |name: &str| front.sources.iter().any(|source| source.text.contains(name));
-    let Template { artifact, relocations, requirements } = template(&compile, target, asked, artifact, &mentions, fixed);
+    let Template { artifact, relocations, requirements } = template(&compile, env, asked, artifact, &mentions, fixed);
     Variant::new(artifact, relocations, requirements)
 }
 

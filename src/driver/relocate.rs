@@ -8,10 +8,12 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use crate::codegen::artifact::Artifact;
-use crate::system::portability::questions::Record;
+use crate::codegen::artifact::{Artifact, Expansion, Manifest, Program};
+use crate::launch::resolve::resolve;
+use crate::probes::{Env, search};
+use crate::system::portability::questions::{Question, Record, Recorder};
 use crate::system::portability::relocations::{Relocation, Sample, derive, same_shape};
-use crate::system::portability::requirements::{Change, Part, RecordedAnswer, Requirements};
+use crate::system::portability::requirements::{Change, Part, RecordedAnswer, Requirements, names};
 use crate::system::portability::varied::{Variation, VariedTarget};
 use crate::system::{Feature, TargetInfo};
 
@@ -59,16 +61,17 @@ struct TrialCompiler<'a> {
     last_samples: RefCell<(Vec<Number>, Vec<Compiled>)>,
 }
 
-/// A template of a script that was compiled to `plain` for `sys`, with these queries. `mentions` says which names occur
+/// A template of a script that was compiled to `plain` for the target of `env`, with these queries. `mentions` says which names occur
 /// in the script.
 pub(super) fn template(
     compile: &Compile<'_>,
-    sys: &dyn TargetInfo,
+    env: &Env,
     asked: Record,
     plain: &Artifact,
     mentions: &dyn Fn(&str) -> bool,
     fixed: &mut FixedParts,
 ) -> Template {
+    let sys = env.sys;
     let asked: Vec<RecordedAnswer> = asked.into_questions().map(|question| RecordedAnswer::new(question, sys)).collect();
     let fixed = RefCell::new(fixed);
     let mut trial = TrialCompiler {
@@ -102,6 +105,10 @@ pub(super) fn template(
     let (artifact, relocations) = found.unwrap_or_else(|| (plain.clone(), Vec::new()));
     free.extend(moved.iter().flat_map(|number| trial.parts_of(number)));
     let first: Vec<(usize, Part)> = moved.iter().filter_map(|number| trial.first_part(number)).collect();
+    let varied_names = trial.names_without_effect();
+    let mut artifact = artifact;
+    trial.choose_expansions(&mut artifact.manifest, env, &mut free, &varied_names);
+    free.extend(trial.unused(&varied_names).into_iter().map(|index| (index, Part::All)));
     let requirements = Requirements::new(&trial.recorded_answers, &free, &first);
     Template { artifact, relocations, requirements }
 }
@@ -111,13 +118,25 @@ pub(super) fn is_same(a: &Artifact, b: &Artifact) -> bool {
     a.elf == b.elf && same_manifest(a, b)
 }
 
+/// The description apart from what a runner finds by itself.
 fn same_manifest(a: &Artifact, b: &Artifact) -> bool {
     let text = |of: &Artifact| {
         let mut manifest = of.manifest.clone();
         manifest.forget_target();
+        manifest.forget_places();
         format!("{manifest:?}")
     };
     text(a) == text(b)
+}
+
+/// Is it the same apart from the sites?
+fn is_same_for_other_sites(a: &Artifact, b: &Artifact) -> bool {
+    let without_sites = |of: &Artifact| {
+        let mut of = of.clone();
+        of.manifest.forget_sites();
+        of
+    };
+    a.elf == b.elf && same_manifest(&without_sites(a), &without_sites(b))
 }
 
 impl TrialCompiler<'_> {
@@ -140,7 +159,15 @@ impl TrialCompiler<'_> {
                         }
                     }
                     Part::Cpus => numbers.push(Number::Part(index, part)),
-                    Part::FieldOffset(_) | Part::Variants | Part::Field(_) | Part::Feature | Part::AtMost(_) | Part::Namespace => {}
+                    Part::FieldOffset(_)
+                    | Part::Variants
+                    | Part::Field(_)
+                    | Part::Feature
+                    | Part::AtMost(_)
+                    | Part::Namespace
+                    | Part::Places
+                    | Part::Names
+                    | Part::All => {}
                 }
             }
         }
@@ -186,6 +213,8 @@ impl TrialCompiler<'_> {
                     (Part::Variants, _) => 5,
                     (Part::Namespace, _) => 6,
                     (Part::Cpus, _) => 7,
+                    (Part::Places, _) => 8,
+                    (Part::Names | Part::All, _) => continue,
                     (Part::Field(_) | Part::Offset | Part::Size(_) | Part::FieldOffset(_) | Part::AtMost(_), _) => continue,
                 };
                 if !self.is_fixed(index, &part) {
@@ -243,6 +272,95 @@ impl TrialCompiler<'_> {
         }
     }
 
+    /// The answers whose names do not change the code, neither more of them nor fewer.
+    fn names_without_effect(&self) -> BTreeSet<usize> {
+        let has_names = |(index, one): (usize, &RecordedAnswer)| one.parts().iter().any(|(part, _)| *part == Part::Names).then_some(index);
+        let all: Vec<usize> = self.recorded_answers.iter().enumerate().filter_map(has_names).collect();
+        let mut free = BTreeSet::new();
+        self.add_names_without_effect(&all, &mut free);
+        free
+    }
+
+    fn add_names_without_effect(&self, answers: &[usize], free: &mut BTreeSet<usize>) {
+        let all: BTreeSet<usize> = free.iter().chain(answers).copied().collect();
+        let is_same = |change| self.with_names(&all, change).is_some_and(|(other, _)| is_same_for_other_sites(&other, self.baseline));
+        match answers {
+            [] => {}
+            _ if [names::MORE, names::FIRST, names::LAST].into_iter().all(is_same) => free.extend(answers),
+            [_] => {}
+            many => {
+                let (left, right) = many.split_at(many.len() / 2);
+                self.add_names_without_effect(left, free);
+                self.add_names_without_effect(right, free);
+            }
+        }
+    }
+
+    /// Compiles with other names in these answers. The result has the queries, too.
+    fn with_names(&self, answers: &BTreeSet<usize>, change: Change) -> Option<(Artifact, Vec<Question>)> {
+        let parts = answers.iter().map(|index| ((*index, Part::Names), change)).collect();
+        let target = VariedTarget::new(self.sys, &self.recorded_answers, &Variation { parts, ..Variation::default() });
+        let recorder = Recorder::new(&target);
+        let artifact = (self.compile)(&recorder)?;
+        Some((artifact, recorder.portable().ok()?.into_questions().collect()))
+    }
+
+    /// The queries that are about single names of these answers: with another name, they are not made.
+    fn unused(&self, answers: &BTreeSet<usize>) -> BTreeSet<usize> {
+        if answers.is_empty() {
+            return BTreeSet::new();
+        }
+        let made: Vec<Vec<Question>> =
+            [names::FIRST, names::LAST].into_iter().filter_map(|change| self.with_names(answers, change)).map(|(_, made)| made).collect();
+        let is_unused = |one: &RecordedAnswer| made.iter().any(|made| !made.iter().any(|question| one.asks(question)));
+        self.recorded_answers.iter().enumerate().filter(|(_, one)| is_unused(one)).map(|(index, _)| index).collect()
+    }
+
+    /// Removes the expansions of programs whose sites are part of the code, and fixes these. `names`: the answers whose names may
+    /// differ.
+    fn choose_expansions(&self, manifest: &mut Manifest, env: &Env, free: &mut BTreeSet<(usize, Part)>, names: &BTreeSet<usize>) {
+        let queries = |expansion: &Expansion| -> Vec<usize> {
+            let recorder = Recorder::new(self.sys);
+            let env = Env { sys: &recorder, ..*env };
+            for point in &expansion.points {
+                // an error may be tolerated
+                let _ = search::find(&point.attach_point(), &env);
+            }
+            let Ok(made) = recorder.portable() else { return Vec::new() };
+            let made: Vec<Question> = made.into_questions().collect();
+            let is_made = |one: &RecordedAnswer| made.iter().any(|question| one.asks(question));
+            self.recorded_answers.iter().enumerate().filter(|(_, one)| is_made(one)).map(|(index, _)| index).collect()
+        };
+        let has = |index: &usize, wanted: Part| {
+            self.recorded_answers.get(*index).is_some_and(|one| one.parts().iter().any(|(part, _)| *part == wanted))
+        };
+        // a runner must find the sites that the checker has found
+        let mut found = manifest.clone();
+        let is_found = resolve(&mut found, env).is_ok();
+        let places = |program: &Program| program.sites.iter().map(|s| (s.name.clone(), s.attach.clone())).collect::<Vec<_>>();
+        let same: Vec<bool> =
+            manifest.programs.iter().zip(&found.programs).map(|(built, found)| is_found && places(built) == places(found)).collect();
+        loop {
+            let mut fixed = BTreeSet::new();
+            for (program, same) in manifest.programs.iter_mut().zip(&same) {
+                let made: Vec<usize> = program.expansions.iter().flat_map(queries).collect();
+                if !same || made.iter().any(|index| has(index, Part::Places) && !free.contains(&(*index, Part::Places))) {
+                    program.expansions.clear();
+                    fixed.extend(made);
+                } else {
+                    let varies = made.iter().filter(|index| has(index, Part::Names)).all(|index| names.contains(index));
+                    program.expansions.iter_mut().for_each(|expansion| expansion.varies = varies);
+                }
+            }
+            let before = free.len();
+            free.retain(|(index, part)| *part != Part::Places || !fixed.contains(index));
+            if free.len() == before {
+                break;
+            }
+        }
+        free.extend(names.iter().map(|index| (*index, Part::Names)));
+    }
+
     fn have_no_effect(&self, parts: &[(usize, Part)]) -> bool {
         let is_same = |cpus: u32, set: u32| {
             let change = |part: &Part| match part {
@@ -255,7 +373,15 @@ impl TrialCompiler<'_> {
                         Change::To(set)
                     }
                 }
-                Part::Feature | Part::Field(_) | Part::Offset | Part::FieldOffset(_) | Part::Size(_) | Part::AtMost(_) => Change::Omit,
+                Part::Feature
+                | Part::Field(_)
+                | Part::Offset
+                | Part::FieldOffset(_)
+                | Part::Size(_)
+                | Part::AtMost(_)
+                | Part::Places
+                | Part::Names
+                | Part::All => Change::Omit,
             };
             let parts = parts.iter().map(|(index, part)| ((*index, part.clone()), change(part))).collect();
             self.compiled(&Variation { parts, ..Variation::default() }).is_some_and(|other| is_same(&other, self.baseline))

@@ -56,6 +56,8 @@ pub struct ProgramCx {
     pub is_long: bool,
     /// Nothing reads its reports.
     pub quiet: bool,
+    /// Maps that the loader fills have the names of its sites, and the numbers of its system calls: see `emit/sites.rs`.
+    pub names_vary: bool,
     /// Its type, which the builder sets; `None` for a part of a program.
     pub ty: Option<ProgramType>,
 }

@@ -19,7 +19,7 @@
 //! - `unwind/`: user stacks by unwind tables
 //! - `program.rs`: the table of program types; `session.rs`: one program at a function's entry and its return
 //! - `shared.rs`: memory shared with the running programs; `problem.rs`: reports of failed reads and updates
-//! - `double_buffer.rs`: maps that exist twice; `bench.rs`: the loop of a benchmark
+//! - `sites.rs`: sites that are known when a compiled script runs; `double_buffer.rs`: maps that exist twice; `bench.rs`: the loop of a benchmark
 //! - `callback.rs`: functions that helpers call; `call.rs`: functions that programs call; `chunk.rs`: chunks of long programs
 
 #![allow(unsafe_code)] // GEPs and the parts of LLVM's C API that inkwell does not wrap
@@ -52,6 +52,7 @@ mod python;
 mod ring;
 mod session;
 pub mod shared;
+mod sites;
 mod task;
 mod temporaries;
 mod text;
@@ -79,6 +80,7 @@ pub use program::{AttachOrder, EntryKind, LinkScope, PERF_CONTEXT, ProgramRow, P
 pub use python::{MAX_PYTHON_FRAMES, ThreadPointer, python_words};
 pub use ring::{RecordField, stamped};
 pub use session::Session;
+pub use sites::{CALLS, NAMES, SYSCALLS};
 pub use temporaries::Mark;
 
 use inkwell::builder::BuilderError;

@@ -34,6 +34,7 @@ use require::require_cgroup;
 pub(crate) mod explain;
 mod prefix_writer;
 pub(crate) mod require;
+pub mod resolve;
 
 /// The information about a script besides its compiled form.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -198,7 +198,7 @@ impl ProbeKind for Fentry {
         if let Some((id, what)) = bpf_program_function(&given) {
             return self.on_programs(id, what, point, env);
         }
-        let (module, what) = kernel::parts(self, point)?;
+        let (module, what) = kernel::parts(&self.info, point)?;
         if let Some(m) = env.sys.types_missing() {
             return Err(missing(point.span, m));
         }
@@ -207,7 +207,7 @@ impl ProbeKind for Fentry {
             let found = self.matching(found, env);
             return Ok(found.iter().map(|(m, n)| self.site(m, n, point)).collect());
         }
-        let home = kernel::find(self, Named { module, function: what, probed_otherwise: false }, point, env)?;
+        let home = kernel::find(&self.info, Named { module, function: what, probed_otherwise: false }, point, env)?;
         if let Some(why) = [what, &home.function].into_iter().find_map(|name| trampolines::refused(name, self.exit)) {
             let message = format!("{} cannot attach to `{what}`: {}", self.name(), why.reason());
             let instead = match why {

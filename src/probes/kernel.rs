@@ -1,6 +1,6 @@
 //! Code shared by probes on kernel functions: their syntax, and errors for functions that cannot be traced.
 
-use super::{Env, ProbeKind, missing};
+use super::{Env, Info, missing};
 use crate::diag::{Diagnostic, nearest};
 use crate::syntax::ast::AttachPoint;
 use crate::system::FunctionLocation;
@@ -17,18 +17,18 @@ pub(super) struct Named<'a> {
 }
 
 /// The parts `[MODULE:]FUNCTION` after the kind.
-pub(super) fn parts<'p>(kind: &dyn ProbeKind, point: &'p AttachPoint) -> Result<(Option<&'p str>, &'p str), Diagnostic> {
+pub(super) fn parts<'p>(kind: &Info, point: &'p AttachPoint) -> Result<(Option<&'p str>, &'p str), Diagnostic> {
     let given: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
     let found = match given.as_slice() {
         [what] => (None, *what),
         [module, what] => (Some(*module), *what),
         _ => {
             let message = format!("{} takes a function, and optionally its module before it", kind.name());
-            return Err(Diagnostic::error("bad-probe", point.span, message).help(format!("write {}", kind.usage())));
+            return Err(Diagnostic::error("bad-probe", point.span, message).help(format!("write {}", kind.usage)));
         }
     };
     if found.1.is_empty() || found.0 == Some("") {
-        return Err(Diagnostic::error("bad-probe", point.span, "a name is empty").help(format!("write {}", kind.usage())));
+        return Err(Diagnostic::error("bad-probe", point.span, "a name is empty").help(format!("write {}", kind.usage)));
     }
     Ok(found)
 }
@@ -36,7 +36,7 @@ pub(super) fn parts<'p>(kind: &dyn ProbeKind, point: &'p AttachPoint) -> Result<
 /// Looks up a function.
 ///
 /// Errors: an unknown module; an unknown function, with suggestions; a function that cannot be traced.
-pub(super) fn find(kind: &dyn ProbeKind, named: Named, point: &AttachPoint, env: &Env) -> Result<FunctionLocation, Diagnostic> {
+pub(super) fn find(kind: &Info, named: Named, point: &AttachPoint, env: &Env) -> Result<FunctionLocation, Diagnostic> {
     let Named { module, function, .. } = named;
     if let Some(module) = module.filter(|m| !env.sys.has_module(m)) {
         let d = Diagnostic::error("unknown-module", point.span, format!("the kernel has no module `{module}`"));
@@ -57,7 +57,7 @@ pub(super) fn find(kind: &dyn ProbeKind, named: Named, point: &AttachPoint, env:
 
 /// The reason why a name cannot be traced.
 fn untraceable(
-    kind: &dyn ProbeKind,
+    kind: &Info,
     named: Named,
     homes: &[FunctionLocation],
     point: &AttachPoint,

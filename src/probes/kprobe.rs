@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use super::fentry;
 use super::kernel::{self, Named};
+use super::search::{Place, Search};
 use super::{
     ArgRef, Attach, BodyNeeds, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, Lowering, ProbeKind, ProbeSite,
     ProgramType, missing,
@@ -66,8 +67,8 @@ pub const NO_KPROBES: &str = "this kernel has no kprobes (it was built without C
 const U64: Int = Int { bytes: 8, signed: false };
 
 impl Kprobe {
-    fn site(&self, name: String, attach: Attach, point: &AttachPoint) -> ProbeSite {
-        ProbeSite { kind: super::row(self.name()), name: format!("{}:{name}", self.name()), attach, span: point.span }
+    fn place(&self, name: &str, attach: Attach) -> Place {
+        Place { name: format!("{}:{name}", self.info.name()), attach }
     }
 
     /// Would a probe on this function stop the machine?
@@ -75,30 +76,29 @@ impl Kprobe {
         self.ret && trampolines::runs_in_kretprobes(function)
     }
 
-    fn by_address(&self, what: &str, address: u64, point: &AttachPoint, env: &Env) -> Result<ProbeSite, Diagnostic> {
+    fn by_address(&self, what: &str, address: u64, point: &AttachPoint, env: &Env) -> Result<Place, Diagnostic> {
         if !env.settings.allow_unsafe {
             let d = Diagnostic::error("unsafe", point.span, format!("`{what}` is an address, which may be within an instruction"));
             return Err(d.help("name the function and an offset, or allow it with --unsafe"));
         }
         let attach = Attach::Kprobe { module: None, function: String::new(), offset: address, ret: self.ret, wildcard: false };
-        Ok(self.site(address.to_string(), attach, point))
+        Ok(self.place(&address.to_string(), attach))
     }
 
     /// Every matching function, once for each name; with a module in the pattern, for each module.
-    fn by_pattern(&self, module: Option<&str>, what: &str, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
+    fn by_pattern(&self, module: Option<&str>, what: &str, point: &AttachPoint, env: &Env) -> Result<Vec<Place>, Diagnostic> {
         let found = env.sys.matching_functions(what, module.unwrap_or("*")).map_err(|m| missing(point.span, m))?;
         let mut found: Vec<_> = found.into_iter().filter(|f| !f.no_kprobe && !self.refuses(&f.name)).collect();
         if module.is_none() {
             found.dedup_by(|a, b| a.name == b.name);
         }
-        let site = |f: MatchingFunction| {
+        let place = |f: MatchingFunction| {
             let name = if module.is_some() { format!("{}:{}", f.module, f.name) } else { f.name.clone() };
             let home = (f.module != KERNEL).then_some(f.module);
             let attach = Attach::Kprobe { module: home, function: f.name, offset: 0, ret: self.ret, wildcard: true };
-            self.site(name, attach, point)
+            self.place(&name, attach)
         };
-        let sites = found.into_iter().map(site).collect();
-        Ok(sites)
+        Ok(found.into_iter().map(place).collect())
     }
 
     /// The offset after a function's name.
@@ -106,7 +106,7 @@ impl Kprobe {
         let Some((name, by)) = what.split_once('+') else { return Ok((what, 0)) };
         let Some(by) = super::whole_number(by) else {
             return Err(
-                Diagnostic::error("bad-probe", point.span, format!("`{by}` is not an offset")).help(format!("write {}", self.usage()))
+                Diagnostic::error("bad-probe", point.span, format!("`{by}` is not an offset")).help(format!("write {}", self.info.usage))
             );
         };
         if self.ret {
@@ -125,17 +125,13 @@ fn target(site: &ProbeSite) -> (Option<&str>, &str, u64) {
     (module.as_deref(), function, *offset)
 }
 
-impl ProbeKind for Kprobe {
-    fn info(&self) -> &Info {
-        &self.info
+impl Search for Kprobe {
+    fn names(&self) -> &'static [&'static str] {
+        self.info.names
     }
 
-    fn is_listed(&self) -> bool {
-        !self.ret
-    }
-
-    fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
-        let (module, what) = kernel::parts(self, point)?;
+    fn find(&self, point: &AttachPoint, env: &Env) -> Result<Vec<Place>, Diagnostic> {
+        let (module, what) = kernel::parts(&self.info, point)?;
         if what.contains('*') || module.is_some_and(|m| m.contains('*')) {
             if what.contains('+') {
                 return Err(Diagnostic::error("bad-probe", point.span, "an offset needs one function, not a pattern"));
@@ -146,10 +142,10 @@ impl ProbeKind for Kprobe {
             return Ok(vec![self.by_address(what, address, point, env)?]);
         }
         let (function, offset) = self.offset(what, point)?;
-        let home = kernel::find(self, Named { module, function, probed_otherwise: true }, point, env)?;
+        let home = kernel::find(&self.info, Named { module, function, probed_otherwise: true }, point, env)?;
         if self.refuses(&home.function) {
             let message =
-                format!("{} cannot attach to `{what}`: every kretprobe calls it, so one on it would recurse endlessly", self.name());
+                format!("{} cannot attach to `{what}`: every kretprobe calls it, so one on it would recurse endlessly", self.info.name());
             return Err(Diagnostic::error("not-traceable", point.span, message).help(format!("use kprobe:{what}")));
         }
         if offset != 0 && !env.settings.allow_unsafe {
@@ -159,7 +155,21 @@ impl ProbeKind for Kprobe {
         let name = if module.is_some() { format!("{}:{what}", module.unwrap_or("")) } else { what.to_owned() };
         let module = (home.module != KERNEL).then_some(home.module);
         let attach = Attach::Kprobe { module, function: home.function, offset, ret: self.ret, wildcard: false };
-        Ok(vec![self.site(name, attach, point)])
+        Ok(vec![self.place(&name, attach)])
+    }
+}
+
+impl ProbeKind for Kprobe {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn is_listed(&self) -> bool {
+        !self.ret
+    }
+
+    fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
+        Ok(ProbeSite::at(super::row(self.name()), self.find(point, env)?, point.span))
     }
 
     fn offers(&self) -> ContextFeatures {

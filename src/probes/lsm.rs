@@ -58,7 +58,7 @@ impl ProbeKind for Lsm {
     }
 
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
-        let [hook] = super::parts(self, point)?;
+        let [hook] = super::parts(&INFO, point)?;
         if let Some(m) = env.sys.types_missing() {
             return Err(missing(point.span, m));
         }

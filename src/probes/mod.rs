@@ -8,6 +8,7 @@ mod kernel;
 mod kprobe;
 pub mod lsm;
 mod rawtracepoint;
+pub mod search;
 mod shared;
 mod special;
 pub mod syscall;
@@ -19,6 +20,7 @@ mod usdt;
 mod watchpoint;
 
 pub use attach::{Attach, AttachProperties, FileLocation, NoHitNote, SamplePeriod, raw_syscall_event};
+pub use search::Place;
 pub use shared::{Shared, shared};
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -234,6 +236,13 @@ pub struct Info {
     pub example: &'static str,
 }
 
+impl Info {
+    /// The canonical name.
+    pub fn name(&self) -> &'static str {
+        self.names.first().copied().unwrap_or("")
+    }
+}
+
 /// The row of a probe kind.
 pub trait ProbeKind: Sync + std::fmt::Debug {
     /// Its names and syntax.
@@ -248,7 +257,7 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     }
     /// The canonical name.
     fn name(&self) -> &'static str {
-        self.names().first().copied().unwrap_or("")
+        self.info().name()
     }
     /// See [`Info::usage`].
     fn usage(&self) -> &'static str {
@@ -361,6 +370,13 @@ pub fn find(name: &str) -> Option<&'static dyn ProbeKind> {
         .or_else(|| KINDS.iter().copied().find(|k| k.names().iter().any(|n| n.eq_ignore_ascii_case(name))))
 }
 
+impl ProbeSite {
+    /// The sites of a kind at these places.
+    fn at(kind: &'static dyn ProbeKind, places: Vec<Place>, span: Span) -> Vec<Self> {
+        places.into_iter().map(|Place { name, attach }| Self { kind, name, attach, span }).collect()
+    }
+}
+
 impl PartialEq for ProbeSite {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name && self.attach == other.attach
@@ -376,13 +392,13 @@ fn row(name: &str) -> &'static dyn ProbeKind {
 }
 
 /// Checks the number of the point's parts after the kind.
-fn parts<const N: usize>(kind: &dyn ProbeKind, point: &AttachPoint) -> Result<[String; N], Diagnostic> {
+fn parts<const N: usize>(kind: &Info, point: &AttachPoint) -> Result<[String; N], Diagnostic> {
     let given: Vec<String> = point.segments.iter().skip(1).map(|s| s.text.clone()).collect();
     let n = given.len();
     given.try_into().map_err(|_| {
         let name = kind.name();
         let message = format!("{name} takes {} after its name, {n} given", plural(N, "part", "parts"));
-        Diagnostic::error("bad-probe", point.span, message).help(format!("write {}", kind.usage()))
+        Diagnostic::error("bad-probe", point.span, message).help(format!("write {}", kind.usage))
     })
 }
 
@@ -410,7 +426,7 @@ fn perf_context<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, which: &ArgRef, t
 }
 
 fn no_parts(kind: &dyn ProbeKind, point: &AttachPoint) -> Result<(), Diagnostic> {
-    parts::<0>(kind, point).map(|_| ())
+    parts::<0>(kind.info(), point).map(|_| ())
 }
 
 /// Rejects an offset that is not the start of an instruction of a function.

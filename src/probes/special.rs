@@ -66,7 +66,7 @@ impl ProbeKind for Special {
 
     fn expand(&self, point: &AttachPoint, _env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         if self.attach == Attach::Signal {
-            let given = super::parts::<2>(self, point)?;
+            let given = super::parts::<2>(&self.info, point)?;
             if given != SIGNAL {
                 let d = Diagnostic::error("bad-probe", point.span, format!("{1} does not support `{0}`", given.join(":"), self.name()));
                 return Err(d.help(format!("write {}", self.usage())));

@@ -47,7 +47,7 @@ impl ProbeKind for TestProbe {
     }
 
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
-        let [name] = parts::<1>(self, point)?;
+        let [name] = parts::<1>(&self.info, point)?;
         if name.is_empty() {
             return Err(Diagnostic::error("bad-probe", point.span, "a name is empty").help(format!("write {}", self.usage())));
         }

@@ -4,6 +4,7 @@
 
 use std::rc::Rc;
 
+use super::search::{Place, Search};
 use super::{
     ArgRef, Attach, BodyNeeds, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, Lowering, ProbeKind, ProbeSite,
     ProgramType, matches, missing, parts, syscall,
@@ -23,9 +24,9 @@ pub struct Tracepoint;
 const U64: Int = Int { bytes: 8, signed: false };
 
 impl Tracepoint {
-    fn site(&self, category: &str, event: &str, point: &AttachPoint) -> ProbeSite {
+    fn place(category: &str, event: &str) -> Place {
         let attach = Attach::Tracepoint { category: category.into(), event: event.into() };
-        ProbeSite { kind: super::row("tracepoint"), name: format!("tracepoint:{category}:{event}"), attach, span: point.span }
+        Place { name: format!("tracepoint:{category}:{event}"), attach }
     }
 
     fn names_of(site: &ProbeSite) -> (&str, &str) {
@@ -41,19 +42,19 @@ static INFO: Info = Info {
     example: "tracepoint:sched:sched_process_exec { printf(\"%s\\n\", args.filename); }",
 };
 
-impl ProbeKind for Tracepoint {
-    fn info(&self) -> &Info {
-        &INFO
+impl Search for Tracepoint {
+    fn names(&self) -> &'static [&'static str] {
+        INFO.names
     }
 
-    fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
-        let [category, event] = parts::<2>(self, point)?;
+    fn find(&self, point: &AttachPoint, env: &Env) -> Result<Vec<Place>, Diagnostic> {
+        let [category, event] = parts::<2>(&INFO, point)?;
         if category.contains('*') || event.contains('*') {
             let found = env.sys.matching_tracepoints(&category, &event).map_err(|m| missing(point.span, m))?;
-            return Ok(found.iter().map(|(c, e)| self.site(c, e, point)).collect());
+            return Ok(found.iter().map(|(c, e)| Self::place(c, e)).collect());
         }
         if env.sys.has_tracepoint(&category, &event).map_err(|m| missing(point.span, m))? {
-            return Ok(vec![self.site(&category, &event, point)]);
+            return Ok(vec![Self::place(&category, &event)]);
         }
         let all = env.sys.for_messages().tracepoints().map_err(|m| missing(point.span, m))?;
         let named = format!("tracepoint:{category}:{event}");
@@ -84,6 +85,16 @@ impl ProbeKind for Tracepoint {
             Some(c) => error.help(format!("did you mean the category `{c}`?")),
             None => error.help("`rbt -l 'tracepoint:*'` lists what is available"),
         })
+    }
+}
+
+impl ProbeKind for Tracepoint {
+    fn info(&self) -> &Info {
+        &INFO
+    }
+
+    fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
+        Ok(ProbeSite::at(super::row(self.name()), self.find(point, env)?, point.span))
     }
 
     fn offers(&self) -> ContextFeatures {

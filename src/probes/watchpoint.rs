@@ -48,7 +48,7 @@ impl ProbeKind for Watchpoint {
     }
 
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
-        let [place, length, modes] = super::parts::<3>(self, point)?;
+        let [place, length, modes] = super::parts::<3>(&INFO, point)?;
         let error = |what: String| Diagnostic::error("bad-probe", point.span, what);
         let address = match super::whole_number(&place) {
             Some(0) => return Err(error("nothing is at address 0".into())),

@@ -204,15 +204,31 @@ pub(super) fn attach(
         LinkScope::FileOffsets => sites.len() > 1,
         LinkScope::Site => program.sites.first().is_some_and(|s| s.attach.properties().shares_link),
     };
+    // a link has places in one file
+    for sites in sites.chunk_by(|(_, a), (_, b)| a.attach.binary() == b.attach.binary()) {
+        attach_group(links, (program, sites), (fd, together), cx, failed)?;
+    }
+    Ok(())
+}
+
+/// Attaches sites in one file, or in the kernel: `together`, if a link can have several.
+fn attach_group(
+    links: &mut Links,
+    (program, sites): (&Program, &[(u64, &AttachSite)]),
+    (fd, together): (RawFd, bool),
+    cx: AttachCx<'_>,
+    failed: &mut dyn FnMut(AttachFailed) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let sys = cx.sys;
     if together {
-        match link(program.ty, &sites, fd, cx) {
+        match link(program.ty, sites, fd, cx) {
             Ok(made) => {
                 links.add(made);
                 sites.iter().for_each(|(_, site)| links.count(site));
                 return Ok(());
             }
             Err(why) if program.ty.row().link == LinkScope::Site => {
-                for (_, site) in &sites {
+                for (_, site) in sites {
                     failed(failure(site, &why, sys))?;
                 }
                 return Ok(());
@@ -221,7 +237,7 @@ pub(super) fn attach(
             Err(_) => {}
         }
     }
-    for site in &sites {
+    for site in sites {
         match link(program.ty, std::slice::from_ref(site), fd, cx) {
             Ok(made) => {
                 links.add(made);

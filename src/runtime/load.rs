@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, bail};
-use libbpf_rs::{AsRawLibbpf, MapCore, Object, ObjectBuilder, OpenMapMut, OpenObject, PrintLevel};
+use libbpf_rs::{AsRawLibbpf, MapCore, MapFlags, Object, ObjectBuilder, OpenMapMut, OpenObject, PrintLevel};
 use rustix::time::{ClockId, DynamicClockId, clock_gettime_dynamic};
 
 use super::attach::AttachFailed;
@@ -22,9 +22,9 @@ use super::unwind::{self as unwind_tables, Unwinder};
 use super::verifier_log::VerifierError;
 use super::{attach_target, unloadable, verifier_log};
 use crate::codegen::artifact::{
-    ARGUMENTS_SECTION, Artifact, AttachSite, CALL_MARKS, FAILURES_SECTION, FOLLOWED, Failures, GATES_SECTION, HITS_SECTION, LoadConstants,
-    Manifest, Map, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, ProbeCounters, Program, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION,
-    STATE_SECTION, TALLIES_SECTION, second, stacks_name, unwind,
+    ARGUMENTS_SECTION, Artifact, AttachSite, CALL_MARKS, CALLS, FAILURES_SECTION, FOLLOWED, Failures, GATES_SECTION, HITS_SECTION,
+    LoadConstants, Manifest, Map, NAMES, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, ProbeCounters, Program, RING, SCRATCH,
+    SCRATCH_SLOTS, START_SECTION, STATE_SECTION, TALLIES_SECTION, second, stacks_name, unwind,
 };
 use crate::failure::reason;
 use crate::probes::{self, Attach};
@@ -268,6 +268,7 @@ fn open_and_load(
         Ok(object) => object,
         Err(why) => return Err(refusal(why, refusing.map_or(&[], |(_, log)| log), manifest)),
     };
+    fill_site_maps(&object, manifest)?;
     if let Some(verified) = verified {
         let text = |log: &[u8]| String::from_utf8_lossy(log.split(|b| *b == 0).next().unwrap_or(&[])).trim_end().to_string();
         verified.extend(logs.iter().map(|(name, log)| format!("; verifier: {name}\n{}\n", text(log))));
@@ -346,6 +347,10 @@ fn prepare_maps(
                 map.set_max_entries(bytes as u32)?;
                 ring_bytes = Some(bytes);
             }
+            Some(name) if name.starts_with(NAMES) => {
+                let sites = sites_of_map(manifest, name).len().max(1);
+                map.set_max_entries(sites as u32)?;
+            }
             Some(name) if name.starts_with(unwind::UNWIND_STATES) => map.set_max_entries(cpus * SCRATCH_SLOTS)?,
             Some(name) => {
                 if let Some(fd) = unwinder.and_then(|u| u.map(name)) {
@@ -370,6 +375,33 @@ fn prepare_maps(
         }
     }
     Ok(ring_bytes)
+}
+
+/// The sites that a map of names or system calls is about.
+fn sites_of_map<'m>(manifest: &'m Manifest, name: &str) -> &'m [AttachSite] {
+    let numbers = name.strip_prefix(NAMES).or_else(|| name.strip_prefix(CALLS)).unwrap_or_default();
+    let probe = numbers.split('_').next().and_then(|n| n.parse::<u32>().ok());
+    let program = manifest.programs.iter().find(|program| program.probes.iter().any(|n| Some(*n as u32) == probe));
+    program.map_or(&[], |program| program.sites_of(probe.unwrap_or_default()))
+}
+
+/// Fills the maps of the sites that were found when the script was run.
+fn fill_site_maps(object: &Object, manifest: &Manifest) -> anyhow::Result<()> {
+    for map in object.maps() {
+        let Some(name) = map.name().to_str() else { continue };
+        for (index, site) in (0u64..).zip(sites_of_map(manifest, name)) {
+            if name.starts_with(NAMES) {
+                let mut value = site.name.clone().into_bytes();
+                anyhow::ensure!(value.len() < map.value_size() as usize, "the bundle has no room for the name {}", site.name);
+                value.resize(map.value_size() as usize, 0);
+                map.update(&(index as u32).to_ne_bytes(), &value, MapFlags::ANY)?;
+            }
+            if let (true, Attach::Syscall { number, .. }) = (name.starts_with(CALLS), &site.attach) {
+                map.update(&number.to_ne_bytes(), &(index + 1).to_ne_bytes(), MapFlags::ANY)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Sets the contents of a section.

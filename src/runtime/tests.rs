@@ -68,7 +68,16 @@ fn site(name: &str, attach: Attach) -> AttachSite {
 }
 
 fn program(function: &str, ty: ProgramType, sites: Vec<AttachSite>) -> Program {
-    Program { function: function.into(), ty, sites, lowered: None, why: String::new(), of_command: false, probes: vec![0] }
+    Program {
+        function: function.into(),
+        ty,
+        sites,
+        lowered: None,
+        why: String::new(),
+        of_command: false,
+        probes: vec![0],
+        expansions: Vec::new(),
+    }
 }
 
 /// Sends record `event` (16 bytes, arbitrary after the index) unless the run is over.

@@ -78,6 +78,7 @@ mod tests {
             why: String::new(),
             of_command: false,
             probes: Vec::new(),
+            expansions: Vec::new(),
         };
         let manifest = Manifest {
             programs: vec![program("a", ProgramType::Tracepoint), program("b", ProgramType::Tracing), program("c", ProgramType::Tracing)],

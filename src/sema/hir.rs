@@ -9,7 +9,7 @@ use crate::builtins::{Builtin, CallSite, Lit, MapId};
 use crate::diag::Span;
 use crate::probes::{ArgRef, ProbeSite};
 use crate::settings::Mechanism;
-use crate::syntax::ast::{BinOp, UnOp};
+use crate::syntax::ast::{AttachPoint, BinOp, UnOp};
 use crate::types::{Field, Space, Type};
 
 /// Index into [`Probe::vars`].
@@ -60,6 +60,8 @@ pub struct Probe {
     pub functions: Vec<Function>,
     /// From the attach points to the closing brace.
     pub span: Span,
+    /// The attach points from which all sites of the script's probe come.
+    pub points: Rc<[AttachPoint]>,
     /// The mechanism that replaces the usual one of its kind.
     pub lowered: Option<Mechanism>,
     /// The reason for or against it; may be empty.

@@ -353,6 +353,7 @@ fn merge_sites(job: &Job, bodies: &[Checked], env: &Env, probes: &mut Vec<hir::P
                     body: checked.body.clone(),
                     functions: functions.collect(),
                     span: job.probe.span,
+                    points: job.points.clone(),
                     lowered: None,
                     why: "".into(),
                 });

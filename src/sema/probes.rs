@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::uses::NamesOfTypes;
@@ -12,7 +13,8 @@ use super::{CheckContext, Tables, options, types, uses};
 use crate::builtins::options::ScriptOption;
 use crate::builtins::{Accepts, Codegen};
 use crate::diag::{Diagnostic, Severity, Span};
-use crate::probes::{self, ArgRef, Attach, Context, ContextFeatures, Env, ProbeSite, timer};
+use crate::probes::search::{self, NO_MATCH, no_match, written};
+use crate::probes::{self, ArgRef, Attach, Context, ContextFeatures, Env, ProbeKind, ProbeSite, timer};
 use crate::settings::{Argument, Invocation, MissingProbes, Mode, Settings};
 use crate::syntax::ast::{self, AttachPoint, ExprKind, Segment};
 use crate::system::{AmbiguousType, TargetInfo, TypeName};
@@ -24,6 +26,8 @@ pub struct Job<'a> {
     pub probe: &'a ast::Probe,
     /// In order of expansion.
     pub sites: Vec<ProbeSite>,
+    /// The attach points that a compiled script searches for again, each of one kind, with arguments substituted.
+    pub points: Rc<[AttachPoint]>,
     /// For each site, the index of its context in `contexts`.
     pub context_of: Vec<usize>,
     /// The distinct contexts among the sites, as far as they matter to the body, with a site for each: the one with the
@@ -32,9 +36,6 @@ pub struct Job<'a> {
     /// `--probe-filter` excludes all of its sites: one remains, because other probes may use the maps that its body assigns.
     pub is_excluded: bool,
 }
-
-/// The code for a pattern without matches, which is not an error if other attach points of the probe match.
-const NO_MATCH: &str = "no-match";
 
 /// Maximum number of sites that a warning names.
 const NAMED_SITES: usize = 8;
@@ -56,12 +57,12 @@ pub fn expand<'a>(
     let (mut lost, mut filtered) = (Vec::new(), false);
     for item in &script.items {
         let ast::Item::Probe(probe) = item else { continue };
-        let (mut sites, mut absent) = (Vec::new(), Vec::new());
+        let (mut sites, mut points, mut absent) = (Vec::new(), Vec::new(), Vec::new());
         for point in &probe.points {
-            match expand_point(point, &options, env, tables, diags) {
+            match expand_point(point, &options, env, tables, &mut points, diags) {
                 Ok(found) => sites.extend(found),
                 Err(d) => {
-                    let d = if names_no_file(&d, point) { Some(d) } else { missing(d, env.settings) };
+                    let d = missing(d, point, env.settings);
                     if d.as_ref().is_none_or(|d| d.severity == Severity::Warning) {
                         lost.push(written(point));
                     }
@@ -72,15 +73,20 @@ pub fn expand<'a>(
         for d in absent.iter_mut().filter(|d: &&mut Diagnostic| d.code == NO_MATCH && !sites.is_empty()) {
             d.severity = Severity::Warning;
         }
-        diags.extend(absent.into_iter().map(|d| with_alternative(d, &sites)));
+        let names: Vec<&str> = sites.iter().map(|site| site.name.as_str()).collect();
+        diags.extend(absent.into_iter().map(|d| search::with_alternative(d, &names)));
+        let all = sites.len();
         sites.retain(|s| is_in_mode(s, env.settings.mode));
         let (before, first) = (sites.len(), sites.first().cloned());
+        if filter.is_some() || sites.len() < all {
+            points.clear();
+        }
         sites.retain(|s| s.attach.runs_in_rbt() || filter.is_none_or(|f| f.is_match(&s.name)));
         filtered |= sites.len() < before;
         let is_excluded = sites.is_empty();
         sites.extend(first.filter(|_| is_excluded));
         if !sites.is_empty() {
-            jobs.push(Job { is_excluded, ..with_contexts(probe, sites, check_cx, env, tables, diags) });
+            jobs.push(Job { is_excluded, points: points.into(), ..with_contexts(probe, sites, check_cx, env, tables, diags) });
         }
     }
     // does anything trace? begin and end run by themselves
@@ -157,42 +163,10 @@ fn point_span(probe: &ast::Probe) -> Span {
     }
 }
 
-/// An attach point as written.
-fn written(point: &AttachPoint) -> String {
-    point.segments.iter().map(|s| s.text.as_str()).collect::<Vec<_>>().join(":")
-}
-
-/// For an ignored attach point: do the other attach points of its probe suffice?
-fn with_alternative(d: Diagnostic, sites: &[ProbeSite]) -> Diagnostic {
-    if d.severity == Severity::Error {
-        return d;
-    }
-    let instead = match sites {
-        [] => "the probe is skipped".to_string(),
-        [one] => format!("the probe attaches by {}", one.name),
-        [one, rest @ ..] => format!("the probe attaches by {} and {} more", one.name, rest.len()),
-    };
-    let help = d.help.as_ref().map_or(instead.clone(), |help| format!("{instead}; {help}"));
-    d.help(help)
-}
-
-/// Does an attach point fail because there is no file of that name? As in bpftrace, that is an error whatever the settings say
-/// about missing probes.
-fn names_no_file(d: &Diagnostic, point: &AttachPoint) -> bool {
+/// Handles an attach point that does not exist here: see [`search::tolerated`].
+fn missing(d: Diagnostic, point: &AttachPoint, settings: &Settings) -> Option<Diagnostic> {
     let kind = point.segments.first().and_then(|kind| probes::find(&kind.text));
-    d.code == "unavailable" && kind.is_some_and(|kind| kind.offers().contains(ContextFeatures::BINARY))
-}
-
-/// Handles an attach point that does not exist here, according to the settings.
-fn missing(d: Diagnostic, settings: &Settings) -> Option<Diagnostic> {
-    let is_ignorable = !matches!(d.code, "bad-probe" | "unknown-probe" | "unsupported");
-    match settings.missing_probes {
-        MissingProbes::Warn if is_ignorable => Some(Diagnostic { severity: Severity::Warning, ..d }),
-        // a verbose run names them, with the alternatives
-        MissingProbes::Ignore if is_ignorable && settings.verbose => Some(Diagnostic { severity: Severity::Warning, ..d }),
-        MissingProbes::Ignore if is_ignorable => None,
-        MissingProbes::Error | MissingProbes::Warn | MissingProbes::Ignore => Some(d),
-    }
+    search::tolerated(d, kind.is_some_and(|kind| kind.offers().contains(ContextFeatures::BINARY)), settings)
 }
 
 fn expand_point(
@@ -200,12 +174,13 @@ fn expand_point(
     options: &[ScriptOption],
     env: &Env,
     tables: &Tables,
+    points: &mut Vec<AttachPoint>,
     diags: &mut Vec<Diagnostic>,
 ) -> Result<Vec<ProbeSite>, Diagnostic> {
     let mut sites = Vec::new();
     for invocation in one_by_one(point, options, env.invocation) {
         if let Some(point) = with_given(point, options, &invocation, diags) {
-            sites.extend(expand_given(point, env, tables)?);
+            sites.extend(expand_given(point, env, tables, points)?);
         }
     }
     Ok(sites)
@@ -253,12 +228,12 @@ fn split_list(text: &str) -> Vec<String> {
     parts.map(|part| part.trim().to_string()).filter(|part| !part.is_empty()).collect()
 }
 
-fn expand_given(point: AttachPoint, env: &Env, tables: &Tables) -> Result<Vec<ProbeSite>, Diagnostic> {
+fn expand_given(point: AttachPoint, env: &Env, tables: &Tables, points: &mut Vec<AttachPoint>) -> Result<Vec<ProbeSite>, Diagnostic> {
     let Some(provider) = point.segments.first() else {
         return Err(Diagnostic::error("unknown-probe", point.span, "an attach point must start with a probe kind"));
     };
     if provider.text.contains('*') && !provider.quoted {
-        return any(any_kind(&point, env, tables)?, &point);
+        return any(any_kind(&point, env, tables, points)?, &point);
     }
     let Some(kind) = (tables.kind)(&provider.text) else {
         let kinds = (tables.kinds)();
@@ -277,12 +252,22 @@ fn expand_given(point: AttachPoint, env: &Env, tables: &Tables) -> Result<Vec<Pr
             d.help(format!("the kinds are {}", all.join(", ")))
         });
     };
+    points.push(of_kind(&point, kind));
     any(kind.expand(&point, env)?, &point)
+}
+
+/// The attach point with the canonical name of its kind.
+fn of_kind(point: &AttachPoint, kind: &dyn ProbeKind) -> AttachPoint {
+    let mut point = point.clone();
+    if let Some(first) = point.segments.first_mut() {
+        first.text = kind.name().into();
+    }
+    point
 }
 
 /// The sites of all kinds that match a pattern of kinds. Kinds to which the other parts do not apply are omitted: the kinds
 /// in binaries if there is one (`-p`, or a path), otherwise those of the kernel.
-fn any_kind(point: &AttachPoint, env: &Env, tables: &Tables) -> Result<Vec<ProbeSite>, Diagnostic> {
+fn any_kind(point: &AttachPoint, env: &Env, tables: &Tables, points: &mut Vec<AttachPoint>) -> Result<Vec<ProbeSite>, Diagnostic> {
     let Some((provider, rest)) = point.segments.split_first() else { return Ok(Vec::new()) };
     let pattern = provider.text.to_ascii_lowercase();
     let matching: Vec<_> = (tables.kinds)().into_iter().filter(|k| probes::matches(&pattern, k.name())).collect();
@@ -297,11 +282,9 @@ fn any_kind(point: &AttachPoint, env: &Env, tables: &Tables) -> Result<Vec<Probe
         if kind.by_name_only() || kind.offers().contains(ContextFeatures::BINARY) != in_binary {
             continue;
         }
-        let mut point = point.clone();
-        if let Some(first) = point.segments.first_mut() {
-            first.text = kind.name().into();
-        }
+        let point = of_kind(point, kind);
         sites.extend(kind.expand(&point, env).unwrap_or_default());
+        points.push(point);
     }
     Ok(sites)
 }
@@ -309,17 +292,6 @@ fn any_kind(point: &AttachPoint, env: &Env, tables: &Tables) -> Result<Vec<Probe
 /// The sites of an attach point, of which there must be at least one.
 fn any(sites: Vec<ProbeSite>, point: &AttachPoint) -> Result<Vec<ProbeSite>, Diagnostic> {
     if sites.is_empty() { Err(no_match(point)) } else { Ok(sites) }
-}
-
-/// The error for a pattern without matches: what to check instead.
-fn no_match(point: &AttachPoint) -> Diagnostic {
-    let parts: Vec<&str> = point.segments.iter().map(|s| s.text.as_str()).collect();
-    let around = match parts.split_last() {
-        Some((_, first)) if !first.is_empty() => first.join(":"),
-        _ => String::new(),
-    };
-    let d = Diagnostic::error(NO_MATCH, point.span, format!("`{}` matches no probe", parts.join(":")));
-    d.help(format!("`rbt -l '{around}:*'` lists what is available"))
 }
 
 /// Substitutes positional parameters for `$1` and the script's options for `$name`, in unquoted parts. The substituted text
@@ -596,7 +568,7 @@ fn with_contexts<'a>(
         let context = match context {
             Ok(context) => context,
             Err(d) => {
-                diags.extend(missing(d, env.settings));
+                diags.extend(search::tolerated(d, false, env.settings));
                 context_of.push(usize::MAX);
                 continue;
             }
@@ -614,5 +586,5 @@ fn with_contexts<'a>(
             sites.iter().zip(&context_of).enumerate().filter(|(_, (_, of))| **of == at).rev().max_by_key(|(_, (s, _))| s.name.len());
         *chosen = longest.map_or(*chosen, |(i, _)| i);
     }
-    Job { probe, sites, context_of, contexts, is_excluded: false }
+    Job { probe, sites, points: Rc::default(), context_of, contexts, is_excluded: false }
 }

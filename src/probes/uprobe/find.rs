@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::super::{Env, MID_FUNCTION_DANGER, missing, well_placed, whole_number};
 use super::Uprobe;
 use crate::diag::Diagnostic;
-use crate::probes::{ProbeKind, matches};
+use crate::probes::matches;
 use crate::syntax::ast::AttachPoint;
 use crate::system::binary::elf::Segment;
 use crate::system::{Abi, Binary, Function, Inlined, Line, binary::demangle, binary::instructions};
@@ -191,7 +191,7 @@ impl Uprobe {
     fn at_address(&self, binary: &Binary, addr: u64, point: &AttachPoint, env: &Env) -> Result<UprobeLocation, Diagnostic> {
         let shown = binary.path.display();
         if addr == 0 {
-            return Err(Diagnostic::error("bad-probe", point.span, "nothing is at address 0").help(format!("write {}", self.usage())));
+            return Err(Diagnostic::error("bad-probe", point.span, "nothing is at address 0").help(format!("write {}", self.info.usage)));
         }
         let Some(offset) = binary.offset_of_addr(addr) else {
             return Err(Diagnostic::error("unknown-address", point.span, format!("{shown} has nothing at address {addr:#x}")));
@@ -264,9 +264,8 @@ impl Uprobe {
             None if binary.functions.is_empty() => {
                 error.help("the file has no symbols: install its debug symbols, or probe an address with --unsafe")
             }
-            None => {
-                error.help(format!("`rbt -l '{}:{shown}:*'` lists what is available; it does not include inlined functions", self.name()))
-            }
+            None => error
+                .help(format!("`rbt -l '{}:{shown}:*'` lists what is available; it does not include inlined functions", self.info.name())),
         })
     }
 
@@ -336,7 +335,7 @@ impl Uprobe {
                     Some(function_offset) => (name, function_offset),
                     None => {
                         let error = Diagnostic::error("bad-probe", point.span, format!("`{function_offset}` is not an offset"));
-                        return Err(error.help(format!("write {}", self.usage())));
+                        return Err(error.help(format!("write {}", self.info.usage)));
                     }
                 }
             }

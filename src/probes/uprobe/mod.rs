@@ -6,6 +6,7 @@ mod find;
 
 use std::rc::Rc;
 
+use super::search::{Place, Search};
 use super::{ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, ProbeKind, ProbeSite, ProgramType, missing};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Helper, IntValue, Operand, PointerValue};
@@ -48,9 +49,9 @@ pub static URETPROBE: Uprobe = Uprobe {
 const U64: Int = Int { bytes: 8, signed: false };
 
 impl Uprobe {
-    fn site(&self, file: &BinaryFile, binary: &Binary, found: UprobeLocation, point: &AttachPoint) -> ProbeSite {
+    fn place(&self, file: &BinaryFile, binary: &Binary, found: UprobeLocation) -> Place {
         let UprobeLocation { function, function_offset, display } = found;
-        let name = format!("{}:{}{display}", self.name(), file.named.display());
+        let name = format!("{}:{}{display}", self.info.name(), file.named.display());
         let starts_go = !self.ret && function_offset == 0 && function.abi != Abi::SystemV;
         let attach = Attach::Uprobe {
             path: binary.path.clone(),
@@ -61,7 +62,7 @@ impl Uprobe {
             ret: self.ret && function.abi == Abi::SystemV,
             abi: function.abi,
         };
-        ProbeSite { kind: super::row(self.name()), name, attach, span: point.span }
+        Place { name, attach }
     }
 }
 
@@ -177,16 +178,12 @@ fn put_piece<'c>(e: &mut Builder<'_, 'c>, to: PointerValue<'c>, offset: u32, siz
     }
 }
 
-impl ProbeKind for Uprobe {
-    fn info(&self) -> &Info {
-        &self.info
+impl Search for Uprobe {
+    fn names(&self) -> &'static [&'static str] {
+        self.info.names
     }
 
-    fn is_listed(&self) -> bool {
-        !self.ret
-    }
-
-    fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
+    fn find(&self, point: &AttachPoint, env: &Env) -> Result<Vec<Place>, Diagnostic> {
         let parts: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
         let of_process = env.settings.pid.is_some();
         // a file name may contain `@`, too
@@ -198,47 +195,63 @@ impl ProbeKind for Uprobe {
                 return Err(error
                     .help(format!("one of {}; or quote a name that has a colon", demangle::languages().collect::<Vec<_>>().join(", "))));
             }
-            let error = Diagnostic::error("bad-probe", point.span, format!("{} takes a binary and a function", self.name()));
-            return Err(error.help(format!("write {}", self.usage())));
+            let error = Diagnostic::error("bad-probe", point.span, format!("{} takes a binary and a function", self.info.name()));
+            return Err(error.help(format!("write {}", self.info.usage)));
         };
         if wanted.is_empty() {
-            return Err(Diagnostic::error("bad-probe", point.span, "the function's name is empty").help(format!("write {}", self.usage())));
+            return Err(
+                Diagnostic::error("bad-probe", point.span, "the function's name is empty").help(format!("write {}", self.info.usage))
+            );
         }
         let paths = match (env.sys.resolve_binary(&wanted.binary, env.settings.pid), find::raw(&wanted, env)) {
             (Err(_), Some(path)) => vec![BinaryFile::new(path, &wanted.binary)],
             (found, _) => found.map_err(|m| missing(point.span, m))?,
         };
         let several = paths.len() > 1;
-        let (mut sites, mut first_error) = (Vec::new(), None);
+        let (mut places, mut first_error) = (Vec::new(), None);
         for file in &paths {
             let found = find::open(env, &file.path, &wanted, point).and_then(|b| {
                 let found = self.in_binary(&b, &wanted.target, point, env)?;
-                let mut sites = Vec::new();
+                let mut places = Vec::new();
                 let many = found.len() > 1;
                 for f in found {
                     if !self.ret || f.function.abi == Abi::SystemV {
-                        sites.push(self.site(file, &b, f, point));
+                        places.push(self.place(file, &b, f));
                         continue;
                     }
                     match find::returns(&b, f, point) {
-                        Ok(places) => sites.extend(places.into_iter().map(|f| self.site(file, &b, f, point))),
+                        Ok(returns) => places.extend(returns.into_iter().map(|f| self.place(file, &b, f))),
                         // some of many functions may never return
                         Err(_) if many => {}
                         Err(e) => return Err(e),
                     }
                 }
-                Ok(sites)
+                Ok(places)
             });
             match found {
-                Ok(more) => sites.extend(more),
+                Ok(more) => places.extend(more),
                 Err(e) if several => first_error = first_error.or(Some(e)),
                 Err(e) => return Err(e),
             }
         }
         match first_error {
-            Some(e) if sites.is_empty() => Err(e),
-            _ => Ok(sites),
+            Some(e) if places.is_empty() => Err(e),
+            _ => Ok(places),
         }
+    }
+}
+
+impl ProbeKind for Uprobe {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn is_listed(&self) -> bool {
+        !self.ret
+    }
+
+    fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
+        Ok(ProbeSite::at(super::row(self.name()), self.find(point, env)?, point.span))
     }
 
     fn offers(&self) -> ContextFeatures {

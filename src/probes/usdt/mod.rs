@@ -5,6 +5,7 @@
 
 mod args;
 
+use super::search::{Place, Search};
 use super::{ArgRef, Attach, Context, ContextFeatures, Env, Info, ProbeKind, ProbeSite, ProgramType, matches, missing};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Operand};
@@ -48,19 +49,19 @@ fn marker_pattern<'a>(parts: &[&'a str], of_process: bool) -> Option<MarkerPatte
     (!wanted.name.is_empty() && !binary.is_empty()).then_some(MarkerPattern { binary, ..wanted })
 }
 
-impl ProbeKind for Usdt {
-    fn info(&self) -> &Info {
-        &INFO
+impl Search for Usdt {
+    fn names(&self) -> &'static [&'static str] {
+        INFO.names
     }
 
-    fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
+    fn find(&self, point: &AttachPoint, env: &Env) -> Result<Vec<Place>, Diagnostic> {
         let parts: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
         let Some(wanted) = marker_pattern(&parts, env.settings.pid.is_some()) else {
             let error = Diagnostic::error("bad-probe", point.span, "usdt takes a binary, optionally a provider, and the name of a marker");
-            return Err(error.help(format!("write {}", self.usage())));
+            return Err(error.help(format!("write {}", INFO.usage)));
         };
         let several = wanted.binary.contains('*');
-        let (mut sites, mut known) = (Vec::new(), Vec::new());
+        let (mut places, mut known) = (Vec::new(), Vec::new());
         let paths = env.sys.resolve_binary(wanted.binary, env.settings.pid).map_err(|m| missing(point.span, m))?;
         for BinaryFile { path, named } in &paths {
             let markers = match env.sys.markers(path) {
@@ -68,8 +69,7 @@ impl ProbeKind for Usdt {
                 Err(_) if several => continue,
                 Err(m) => return Err(missing(point.span, m)),
             };
-            let found = markers.iter().filter(|m| wanted.has(m)).map(|m| ProbeSite {
-                kind: super::row("usdt"),
+            let found = markers.iter().filter(|m| wanted.has(m)).map(|m| Place {
                 name: format!("usdt:{}:{}:{}", named.display(), m.provider, m.name),
                 attach: Attach::Usdt {
                     path: path.clone(),
@@ -79,13 +79,12 @@ impl ProbeKind for Usdt {
                     optimized: m.optimized,
                     args: m.args.clone(),
                 },
-                span: point.span,
             });
-            sites.extend(found);
+            places.extend(found);
             known.extend(markers.into_iter().map(|m| m.name));
         }
-        if !sites.is_empty() || wanted.name.contains('*') {
-            return Ok(sites);
+        if !places.is_empty() || wanted.name.contains('*') {
+            return Ok(places);
         }
         let place = match paths.as_slice() {
             [one] => one.path.display().to_string(),
@@ -97,6 +96,16 @@ impl ProbeKind for Usdt {
         } else {
             error.suggest(wanted.name, known.iter().map(String::as_str))
         })
+    }
+}
+
+impl ProbeKind for Usdt {
+    fn info(&self) -> &Info {
+        &INFO
+    }
+
+    fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
+        Ok(ProbeSite::at(super::row(self.name()), self.find(point, env)?, point.span))
     }
 
     fn offers(&self) -> ContextFeatures {

@@ -24,6 +24,7 @@ fn functions(p: &Probe, script: &Script) {
             body: Vec::new(),
             functions: p.functions.clone(),
             span: f.span,
+            points: Default::default(),
             lowered: None,
             why: "".into(),
         };

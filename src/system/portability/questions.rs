@@ -56,8 +56,12 @@ pub enum Question {
     RawTracepoint(String),
     /// [`TargetInfo::syscall_number`]
     SyscallNumber(String),
-    /// [`TargetInfo::binary`], and its debug information
+    /// [`TargetInfo::binary`]
     Binary(PathBuf),
+    /// The debug information and the code of a binary.
+    Contents(PathBuf),
+    /// [`TargetInfo::retval`] of a function, by its name
+    Retval(PathBuf, String),
     /// [`TargetInfo::enumerator`]
     Enumerator(String),
     /// [`TargetInfo::kernel_variable`]
@@ -128,6 +132,8 @@ impl Question {
             | Question::Tracepoint(..)
             | Question::SyscallNumber(..)
             | Question::Binary(..)
+            | Question::Contents(..)
+            | Question::Retval(..)
             | Question::DescribedFunctions
             | Question::Functions
             | Question::FunctionHomes(..)
@@ -169,7 +175,9 @@ impl Question {
             Question::Tracepoint(category, name) => digest(&sys.tracepoint(category, name)),
             Question::RawTracepoint(name) => digest(&sys.raw_tracepoint(name)),
             Question::SyscallNumber(name) => digest(&sys.syscall_number(name)),
-            Question::Binary(path) => digest_of_binary(&sys.binary(path)),
+            Question::Binary(path) | Question::Contents(path) => digest_of_binary(&sys.binary(path)),
+            // it does not tell versions of debug information apart, which the contents of the binary do
+            Question::Retval(path, function) => digest(&(digest_of_binary(&sys.binary(path)), retval_by_name(sys, path, function))),
             Question::Enumerator(name) => digest(&sys.enumerator(name)),
             Question::KernelVariable(name) => digest(&sys.kernel_variable(name)),
             Question::TypeNames(kind) => digest_of_names(&|each| sys.type_names(*kind, each)),
@@ -207,7 +215,7 @@ pub fn digest(value: &impl Debug) -> u128 {
 }
 
 /// The same for a binary, whose list of functions would take `Debug` a long time.
-fn digest_of_binary(answer: &Result<Arc<Binary>, Missing>) -> u128 {
+pub(super) fn digest_of_binary(answer: &Result<Arc<Binary>, Missing>) -> u128 {
     match answer {
         Ok(binary) => {
             let mut hasher = DefaultHasher::new();
@@ -216,6 +224,13 @@ fn digest_of_binary(answer: &Result<Arc<Binary>, Missing>) -> u128 {
         }
         Err(missing) => digest(missing),
     }
+}
+
+/// The type of a function's result in a binary, if both exist.
+pub(super) fn retval_by_name(sys: &dyn TargetInfo, path: &Path, function: &str) -> Result<Option<Int>, NoLocation> {
+    let binary = sys.binary(path).ok();
+    let found = binary.as_ref().and_then(|binary| binary.functions_named(function).next());
+    found.map_or(Ok(None), |found| sys.retval(path, found))
 }
 
 type ListNames<'a> = dyn Fn(&mut dyn FnMut(&str)) + 'a;
@@ -319,7 +334,7 @@ impl<'a> Recorder<'a> {
 
     /// Records a query about the contents of a binary.
     fn contents(&self, path: &Path) {
-        self.record_as(Question::Binary(path.into()), || digest_of_binary(&self.sys.binary(path)));
+        self.record_as(Question::Contents(path.into()), || digest_of_binary(&self.sys.binary(path)));
     }
 
     /// Records a query, and returns its answer.
@@ -539,7 +554,8 @@ impl TargetInfo for Recorder<'_> {
     }
 
     fn retval(&self, path: &Path, function: &Function) -> Result<Option<Int>, NoLocation> {
-        self.contents(path);
+        let question = Question::Retval(path.into(), function.name.clone());
+        self.record_as(question.clone(), || question.answer(self.sys));
         self.sys.retval(path, function)
     }
 
@@ -593,6 +609,8 @@ impl Display for Question {
             Question::RawTracepoint(name) => write!(f, "the raw tracepoint {name}"),
             Question::SyscallNumber(name) => write!(f, "the number of the system call {name}"),
             Question::Binary(path) => write!(f, "the file {}", path.display()),
+            Question::Contents(path) => write!(f, "the contents of the file {}", path.display()),
+            Question::Retval(_, function) => write!(f, "the result of the function {function}"),
             Question::Enumerator(name) => write!(f, "the constant {name}"),
             Question::KernelVariable(name) => write!(f, "the kernel variable {name}"),
             Question::TypeNames(_) => write!(f, "the list of the kernel's types"),

@@ -5,14 +5,17 @@
 //! facts that were shown to have no effect on the code.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::questions::{Question, digest};
+use super::questions::{Question, digest, digest_of_binary, retval_by_name};
 use crate::system::kernel_types::Prototype;
 use crate::system::machine::live::BINARY_IDS;
-use crate::system::{Feature, Missing, TargetInfo, Tracepoint};
+use crate::system::{Binary, BinaryFile, Feature, Function, Marker, MatchingFunction, Missing, TargetInfo, Tracepoint};
 use crate::types::{Enum, Field, Record, Struct, Type};
 
 /// A part of an answer that may differ between kernels.
@@ -36,6 +39,43 @@ pub enum Part {
     AtMost(u32),
     /// The PID namespace.
     Namespace,
+    /// Paths of files, and places in them.
+    Places,
+    /// Names that a pattern matches, or by which files are found.
+    Names,
+    /// Everything.
+    All,
+}
+
+/// The end of the names that are added to an answer to find out whether the code depends on the set.
+pub(in crate::system) const ADDED: &str = "_rbt";
+/// The number of an added system call.
+pub(in crate::system) const ADDED_SYSCALL: u32 = 1000;
+/// The start of the path of a file that has been moved to find out whether the code depends on the path.
+const MOVED: &str = "/rbt-moved";
+
+/// Where a file was before it was moved.
+pub(in crate::system) fn unmoved(path: &Path) -> &Path {
+    let before = path.as_os_str().as_bytes().strip_prefix(MOVED.as_bytes()).filter(|rest| rest.starts_with(b"/"));
+    before.map_or(path, |rest| Path::new(OsStr::from_bytes(rest)))
+}
+
+fn moved(path: &Path) -> PathBuf {
+    let mut to = OsString::from(MOVED);
+    to.push(path);
+    to.into()
+}
+
+/// How [`Part::Names`] varies.
+pub mod names {
+    use super::Change;
+
+    /// There are more names.
+    pub const MORE: Change = Change::To(1);
+    /// The first half of them. (The mechanism may depend on whether there are many.)
+    pub const FIRST: Change = Change::To(2);
+    /// The other half.
+    pub const LAST: Change = Change::To(3);
 }
 
 /// The place of a struct in the types of an answer: the field or parameter, and its number within that type.
@@ -58,6 +98,11 @@ pub(in crate::system) enum Answer {
     Feature(bool),
     Cpus(u32),
     Namespace(Option<(u64, u64)>),
+    Files(Result<Vec<BinaryFile>, Missing>),
+    Binary(Result<Arc<Binary>, Missing>),
+    Markers(Result<Vec<Marker>, Missing>),
+    Functions(Result<Vec<MatchingFunction>, Missing>),
+    Tracepoints(Result<Vec<(String, String)>, Missing>),
     Other(u128),
 }
 
@@ -113,6 +158,13 @@ impl Answer {
             Question::Has(feature) => Answer::Feature(sys.has(*feature)),
             Question::PossibleCpus => Answer::Cpus(sys.possible_cpus()),
             Question::PidNamespace => Answer::Namespace(sys.pid_namespace()),
+            Question::ResolveBinary(name) => Answer::Files(sys.resolve_binary(name, None)),
+            Question::Binary(path) => Answer::Binary(sys.binary(path)),
+            Question::Markers(path) => Answer::Markers(sys.markers(path)),
+            Question::MatchingFunctions(name, module) => Answer::Functions(sys.matching_functions(name, module)),
+            Question::MatchingTracepoints(category, name) => Answer::Tracepoints(sys.matching_tracepoints(category, name)),
+            Question::Contents(path) => Answer::Other(digest_of_contents(sys.binary(path))),
+            Question::Retval(path, function) => Answer::Other(digest(&retval_by_name(sys, path, function))),
             // its number is valid for one kernel build only
             Question::KernelFunction(name) => Answer::Other(sys.kernel_function(name).is_some().into()),
             // by its digest, as for the same kernel
@@ -141,6 +193,11 @@ impl Answer {
             | Answer::Feature(_)
             | Answer::Cpus(_)
             | Answer::Namespace(_)
+            | Answer::Files(_)
+            | Answer::Binary(_)
+            | Answer::Markers(_)
+            | Answer::Functions(_)
+            | Answer::Tracepoints(_)
             | Answer::Other(_) => {}
         }
     }
@@ -175,6 +232,8 @@ impl Answer {
             Answer::Feature(true) => vec![(Part::Feature, None)],
             Answer::Cpus(n) => vec![(Part::Cpus, Some(*n))],
             Answer::Namespace(_) => vec![(Part::Namespace, None)],
+            Answer::Files(Ok(_)) | Answer::Binary(Ok(_)) | Answer::Markers(Ok(_)) => vec![(Part::Places, None), (Part::Names, None)],
+            Answer::Functions(Ok(_)) | Answer::Tracepoints(Ok(_)) => vec![(Part::Names, None)],
             Answer::Type(_)
             | Answer::Field(None)
             | Answer::Record(_)
@@ -183,6 +242,11 @@ impl Answer {
             | Answer::Tracepoint(_)
             | Answer::Enumerator(_)
             | Answer::Feature(false)
+            | Answer::Files(Err(_))
+            | Answer::Binary(Err(_))
+            | Answer::Markers(Err(_))
+            | Answer::Functions(Err(_))
+            | Answer::Tracepoints(Err(_))
             | Answer::Other(_) => Vec::new(),
         };
         let mut varies = matches!(self, Answer::Enumerator(Some(_)));
@@ -210,6 +274,33 @@ impl Answer {
                 None => {}
             },
             Answer::Enumerator(Some((of, _))) => vary(Arc::make_mut(of), how(&Part::Variants)),
+            Answer::Files(Ok(files)) => {
+                if how(&Part::Places).is_some() {
+                    files.iter_mut().for_each(|file| file.path = moved(&file.path));
+                }
+                if how(&Part::Names).is_some() {
+                    files.iter_mut().for_each(|file| file.named = moved(&file.named));
+                }
+            }
+            Answer::Binary(Ok(binary)) => {
+                if how(&Part::Places).is_some() {
+                    move_functions(Arc::make_mut(binary));
+                }
+                if how(&Part::Names) == Some(names::MORE) {
+                    add_functions(Arc::make_mut(binary));
+                }
+            }
+            Answer::Markers(Ok(markers)) => {
+                if how(&Part::Places).is_some() {
+                    markers.iter_mut().for_each(move_marker);
+                }
+                if how(&Part::Names) == Some(names::MORE) {
+                    let more = markers.clone().into_iter().map(|marker| Marker { name: marker.name + ADDED, ..marker });
+                    markers.extend(more.collect::<Vec<_>>());
+                }
+            }
+            Answer::Functions(Ok(functions)) => vary_list(functions, how(&Part::Names), |function| function.name.push_str(ADDED)),
+            Answer::Tracepoints(Ok(events)) => vary_list(events, how(&Part::Names), |(_, event)| event.push_str(ADDED)),
             Answer::Type(_)
             | Answer::Field(None)
             | Answer::Record(_)
@@ -217,6 +308,11 @@ impl Answer {
             | Answer::Params(_)
             | Answer::Tracepoint(_)
             | Answer::Enumerator(None)
+            | Answer::Files(Err(_))
+            | Answer::Binary(Err(_))
+            | Answer::Markers(Err(_))
+            | Answer::Functions(Err(_))
+            | Answer::Tracepoints(Err(_))
             | Answer::Other(_) => {}
         }
         self.each_named(&mut |place, named| match named {
@@ -227,6 +323,11 @@ impl Answer {
 
     /// The digest of what must be the same elsewhere. IDs are valid for one kernel build only.
     fn digest(mut self, free: &BTreeSet<Part>) -> u128 {
+        // the sites that are found elsewhere are compared by name
+        let is_searched = free.contains(&Part::Places) || free.contains(&Part::Names);
+        if free.contains(&Part::All) || is_searched && self.is_of_places() {
+            return 0;
+        }
         self.change(&|part| free.contains(part).then_some(Change::Omit));
         self.each_named(&mut |_, named| {
             if let Named::Struct(structure) = named {
@@ -246,9 +347,35 @@ impl Answer {
             | Answer::Feature(_)
             | Answer::Cpus(_)
             | Answer::Namespace(_)
+            | Answer::Files(_)
+            | Answer::Binary(_)
+            | Answer::Markers(_)
+            | Answer::Functions(_)
+            | Answer::Tracepoints(_)
             | Answer::Other(_) => {}
         }
+        if let Answer::Binary(binary) = &self {
+            return digest_of_binary(binary);
+        }
         if let Answer::Other(known) = self { known } else { digest(&self) }
+    }
+
+    /// Is it about the places and names of sites?
+    fn is_of_places(&self) -> bool {
+        match self {
+            Answer::Files(_) | Answer::Binary(_) | Answer::Markers(_) | Answer::Functions(_) | Answer::Tracepoints(_) => true,
+            Answer::Type(_)
+            | Answer::Field(_)
+            | Answer::Record(_)
+            | Answer::Prototype(_)
+            | Answer::Params(_)
+            | Answer::Tracepoint(_)
+            | Answer::Enumerator(_)
+            | Answer::Feature(_)
+            | Answer::Cpus(_)
+            | Answer::Namespace(_)
+            | Answer::Other(_) => false,
+        }
     }
 
     fn number(&self, part: &Part) -> Option<u32> {
@@ -261,6 +388,65 @@ fn vary(enumeration: &mut Enum, change: Option<Change>) {
         Some(Change::Omit) => enumeration.variants.clear(),
         Some(Change::To(n)) => enumeration.variants.push((format!("rbt_{n}"), n.into())),
         None => {}
+    }
+}
+
+/// The digest of the contents of a binary, which its build ID determines if it has one.
+fn digest_of_contents(binary: Result<Arc<Binary>, Missing>) -> u128 {
+    match binary {
+        Ok(binary) if !binary.build_id.is_empty() => digest(&binary.build_id),
+        other => digest_of_binary(&other),
+    }
+}
+
+/// Moves functions and data by different distances.
+fn move_functions(binary: &mut Binary) {
+    for (function, n) in binary.functions.iter_mut().zip(1u64..) {
+        let by = 16 * (n % 1009 + 1);
+        function.addr = function.addr.wrapping_add(by);
+        function.offset = function.offset.wrapping_add(by);
+    }
+    for ((_, address, _), n) in binary.objects.iter_mut().zip(1u64..) {
+        *address = address.wrapping_add(8 * (n % 1009 + 1));
+    }
+}
+
+fn add_functions(binary: &mut Binary) {
+    let more: Vec<Function> = (binary.functions.iter().cloned())
+        .flat_map(|function| {
+            let (addr, offset) = (function.addr.wrapping_add(8), function.offset.wrapping_add(8));
+            let named = |name: String| Function { name, addr, offset, ..function.clone() };
+            [named(format!("{}{ADDED}", function.name)), named(format!("{ADDED}{}", function.name))]
+        })
+        .collect();
+    binary.functions.extend(more);
+    binary.functions.sort();
+}
+
+fn move_marker(marker: &mut Marker) {
+    const BY: u64 = 48;
+    for place in [&mut marker.addr, &mut marker.offset] {
+        *place = place.wrapping_add(BY);
+    }
+    for place in [&mut marker.semaphore, &mut marker.optimized].into_iter().filter(|place| **place != 0) {
+        *place = place.wrapping_add(BY);
+    }
+}
+
+/// Changes a list of names.
+fn vary_list<T: Clone>(all: &mut Vec<T>, change: Option<Change>, add_to_name: impl Fn(&mut T)) {
+    match change {
+        Some(names::MORE) => {
+            if let Some(mut last) = all.last().cloned() {
+                add_to_name(&mut last);
+                all.push(last);
+            }
+        }
+        Some(names::FIRST) => all.truncate(all.len().div_ceil(2)),
+        Some(names::LAST) => {
+            all.drain(..all.len().div_ceil(2).min(all.len().saturating_sub(1)));
+        }
+        Some(_) | None => {}
     }
 }
 
@@ -310,6 +496,11 @@ impl RecordedAnswer {
     /// The query without the size of a struct.
     pub(in crate::system) fn key(&self) -> Question {
         key(self.question.clone())
+    }
+
+    /// Is it the same query?
+    pub fn asks(&self, question: &Question) -> bool {
+        self.key() == key(question.clone())
     }
 
     /// The answer with changed parts, and with changed sizes of structs, by ID.
@@ -383,9 +574,13 @@ impl Requirements {
                 structure.size = 0;
                 structure.id = known.get(&structure.id).copied().unwrap_or(structure.id | FOREIGN);
             }
-            let free = free.iter().filter(|(structure, _)| *structure == index).map(|(_, part)| part.clone()).collect();
+            let free: BTreeSet<Part> = free.iter().filter(|(structure, _)| *structure == index).map(|(_, part)| part.clone()).collect();
             let digest = one.answer.clone().digest(&free);
+            let is_unused = free.contains(&Part::All);
             requirements.push(Requirement { question, free, digest });
+            if is_unused {
+                continue;
+            }
             for (place, structure) in one.answer.structs() {
                 known.entry(structure.id).or_insert_with(|| {
                     structs.push((index as u32, place));
@@ -404,7 +599,10 @@ impl Requirements {
     pub fn of(&self, sys: &dyn TargetInfo) -> Result<Vec<u32>, Vec<Difference>> {
         let (mut answers, mut differences) = (Vec::with_capacity(self.asked.len()), Vec::new());
         for one in &self.asked {
-            let answer = self.question(&one.question, &answers).map(|question| Answer::query(&question, sys));
+            let answer = self
+                .question(&one.question, &answers)
+                .filter(|_| !one.free.contains(&Part::All))
+                .map(|question| Answer::query(&question, sys));
             // without the struct, the difference is in the query that returned it
             let fits = answer.as_ref().is_none_or(|answer| self.fits(one, answer));
             if !fits {
@@ -415,7 +613,10 @@ impl Requirements {
         if !differences.is_empty() {
             return Err(differences);
         }
-        let number = |(of, part): &(u32, Part)| answers.get(*of as usize).and_then(Option::as_ref).and_then(|answer| answer.number(part));
+        let is_unused = |of: u32| self.asked.get(of as usize).is_some_and(|one| one.free.contains(&Part::All));
+        let number = |(of, part): &(u32, Part)| {
+            if is_unused(*of) { Some(0) } else { answers.get(*of as usize).and_then(Option::as_ref).and_then(|answer| answer.number(part)) }
+        };
         let unknown = |(of, _): &(u32, Part)| self.asked.get(*of as usize).map(|one| Difference(one.question.clone()));
         self.numbers.iter().map(|n| number(n).ok_or_else(|| unknown(n).into_iter().collect())).collect()
     }
@@ -457,6 +658,18 @@ impl Requirements {
         }
     }
 
+    /// The files and the matches of patterns that must be the same.
+    #[allow(clippy::wildcard_enum_match_arm)] // the others are not about places
+    pub fn fixed_places(&self) -> impl Iterator<Item = String> {
+        let is_fixed = |one: &&Requirement| match one.question {
+            Question::MatchingTracepoints(..) | Question::MatchingFunctions(..) => one.free.is_empty(),
+            Question::Binary(..) | Question::Markers(..) | Question::ResolveBinary(..) => one.free.is_empty(),
+            Question::Contents(..) | Question::MatchingRawTracepoints(..) => true,
+            _ => false,
+        };
+        self.asked.iter().filter(is_fixed).map(|one| one.question.to_string())
+    }
+
     /// Must a kernel's answer agree in such a part?
     pub fn knows(&self, part: &Part) -> bool {
         let of = |one: &Requirement| match (part, &one.question) {
@@ -473,7 +686,60 @@ impl Requirements {
         match part {
             Part::Offset | Part::FieldOffset(_) => format!("the offset of {question}"),
             Part::Size(_) => format!("the size of {question}"),
-            Part::Variants | Part::Field(_) | Part::Feature | Part::Cpus | Part::AtMost(_) | Part::Namespace => question,
+            Part::Variants
+            | Part::Field(_)
+            | Part::Feature
+            | Part::Cpus
+            | Part::AtMost(_)
+            | Part::Namespace
+            | Part::Places
+            | Part::Names
+            | Part::All => question,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::fake::Fake;
+
+    #[test]
+    fn moved_files_are_found() {
+        let path = Path::new("/usr/lib/libc.so.6");
+        assert_eq!(unmoved(&moved(path)), path);
+        assert_eq!(unmoved(path), path);
+    }
+
+    #[test]
+    fn halves_have_all_names_once() {
+        let all: Vec<u8> = (0..7).collect();
+        let half = |change| {
+            let mut half = all.clone();
+            vary_list(&mut half, Some(change), |_| ());
+            half
+        };
+        assert_eq!([half(names::FIRST), half(names::LAST)].concat(), all);
+        assert_eq!(half(names::MORE).len(), 8);
+        let mut one = vec![1];
+        vary_list(&mut one, Some(names::LAST), |_| ());
+        assert_eq!(one, [1]);
+    }
+
+    #[test]
+    fn sites_that_are_searched_may_differ() {
+        let of = |text: &str| Fake::new(text).unwrap();
+        let here = of("binary /bin/demo { main 0x1000 32; }");
+        let questions = [Question::Binary("/bin/demo".into()), Question::Contents("/bin/demo".into())];
+        let answers: Vec<RecordedAnswer> = questions.into_iter().map(|question| RecordedAnswer::new(question, &here)).collect();
+        let there = of("binary /bin/demo { main 0x2000 32; }");
+        let with = |answers: &[RecordedAnswer], free: &[Part]| {
+            let free = free.iter().map(|part| (0, part.clone())).collect();
+            Requirements::new(answers, &free, &[]).of(&there).is_ok()
+        };
+        assert!(!with(&answers[..1], &[]));
+        assert!(with(&answers[..1], &[Part::Places]));
+        // its debug information must be that of the build
+        assert!(!with(&answers, &[Part::Places]));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::forward::forward;
 use super::questions::Question;
-use super::requirements::{Answer, Change, Part, RecordedAnswer, key};
+use super::requirements::{ADDED, ADDED_SYSCALL, Answer, Change, Part, RecordedAnswer, key, unmoved};
 use crate::system::binary::instructions::InstructionBoundary;
 use crate::system::kernel::functions::{Functions, Symbols};
 use crate::system::kernel_types::{KernelTypes, Prototype};
@@ -26,6 +26,9 @@ pub struct Variation {
     /// Sizes of structs.
     pub sizes: HashMap<u32, u32>,
 }
+
+/// The start of the names of exits of system calls.
+const EXIT: &str = "sys_exit_";
 
 /// See the module's note.
 pub struct VariedTarget<'a> {
@@ -57,6 +60,13 @@ impl<'a> VariedTarget<'a> {
     /// Answers like `sys`, without these features (limits apply), and on such a machine.
     pub fn without(sys: &'a dyn TargetInfo, lacks: BTreeSet<Feature>, machine: Machine) -> Self {
         Self { sys, answers: HashMap::new(), lacks, machine: Some(machine) }
+    }
+
+    /// A function as it was before it was moved.
+    fn original(&self, path: &Path, function: &Function) -> Function {
+        let binary = self.sys.binary(unmoved(path)).ok();
+        let found = binary.as_ref().and_then(|binary| binary.functions_named(&function.name).next());
+        found.unwrap_or(function).clone()
     }
 
     fn known(&self, question: Question) -> Option<&Answer> {
@@ -115,6 +125,8 @@ impl TargetInfo for VariedTarget<'_> {
 
     fn tracepoint(&self, category: &str, name: &str) -> Result<Option<Tracepoint>, Missing> {
         let known = self.known(Question::Tracepoint(category.into(), name.into()));
+        // the records of all exits of system calls have the same fields
+        let name = if name.starts_with(EXIT) { name.strip_suffix(ADDED).unwrap_or(name) } else { name };
         if let Some(Answer::Tracepoint(of)) = known { of.clone() } else { self.sys.tracepoint(category, name) }
     }
 
@@ -148,23 +160,88 @@ impl TargetInfo for VariedTarget<'_> {
         self.sys.raw_tracepoints()
     }
 
+    fn matching_tracepoints(&self, category: &str, name: &str) -> Result<Vec<(String, String)>, Missing> {
+        let known = self.known(Question::MatchingTracepoints(category.into(), name.into()));
+        if let Some(Answer::Tracepoints(all)) = known { all.clone() } else { self.sys.matching_tracepoints(category, name) }
+    }
+
+    fn matching_functions(&self, name: &str, module: &str) -> Result<Vec<MatchingFunction>, Missing> {
+        let known = self.known(Question::MatchingFunctions(name.into(), module.into()));
+        if let Some(Answer::Functions(all)) = known { all.clone() } else { self.sys.matching_functions(name, module) }
+    }
+
+    fn syscall_number(&self, name: &str) -> Option<u32> {
+        let known = self.sys.syscall_number(name);
+        known.or_else(|| name.ends_with(ADDED).then_some(ADDED_SYSCALL))
+    }
+
+    fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<BinaryFile>, Missing> {
+        let known = self.known(Question::ResolveBinary(name.into())).filter(|_| pid.is_none());
+        if let Some(Answer::Files(files)) = known { files.clone() } else { self.sys.resolve_binary(name, pid) }
+    }
+
+    fn binary(&self, path: &Path) -> Result<Arc<Binary>, Missing> {
+        let known = self.known(Question::Binary(unmoved(path).into()));
+        let binary = if let Some(Answer::Binary(binary)) = known { binary.clone() } else { self.sys.binary(unmoved(path)) };
+        let moved =
+            |binary: Arc<Binary>| if binary.path == path { binary } else { Arc::new(Binary { path: path.into(), ..(*binary).clone() }) };
+        binary.map(|binary| if path == unmoved(path) { binary } else { moved(binary) })
+    }
+
+    fn markers(&self, path: &Path) -> Result<Vec<Marker>, Missing> {
+        let known = self.known(Question::Markers(unmoved(path).into()));
+        if let Some(Answer::Markers(markers)) = known { markers.clone() } else { self.sys.markers(unmoved(path)) }
+    }
+
+    fn arch_of_binary(&self, path: &Path) -> &'static Arch {
+        self.sys.arch_of_binary(unmoved(path))
+    }
+
+    fn type_in_binary(&self, path: &Path, offset: u64, kind: TypeName, name: &str) -> Result<Option<Type>, AmbiguousType> {
+        self.sys.type_in_binary(unmoved(path), offset, kind, name)
+    }
+
+    fn enumerators_in_binary(&self, path: &Path, offset: u64, name: &str) -> Vec<(Arc<Enum>, i64)> {
+        self.sys.enumerators_in_binary(unmoved(path), offset, name)
+    }
+
+    fn arguments(&self, path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing> {
+        self.sys.arguments(unmoved(path), &self.original(path, function))
+    }
+
+    fn source_line(&self, path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing> {
+        self.sys.source_line(unmoved(path), file, line, column)
+    }
+
+    fn inlined(&self, path: &Path, function: &str) -> Option<Inlined> {
+        self.sys.inlined(unmoved(path), function)
+    }
+
+    fn never_returns(&self, path: &Path, function: &Function) -> bool {
+        self.sys.never_returns(unmoved(path), &self.original(path, function))
+    }
+
+    fn retval(&self, path: &Path, function: &Function) -> Result<Option<Int>, NoLocation> {
+        self.sys.retval(unmoved(path), &self.original(path, function))
+    }
+
+    fn types_missing_in_binary(&self, path: &Path) -> Option<Missing> {
+        self.sys.types_missing_in_binary(unmoved(path))
+    }
+
     fn kernel_types(&self) -> Option<&KernelTypes> {
         self.sys.kernel_types()
     }
 
     forward! { sys, |_| ();
         knows_cgroups() -> bool;
-        matching_tracepoints(category: &str, name: &str) -> Result<Vec<(String, String)>, Missing>;
         matching_raw_tracepoints(module: &str, name: &str) -> Result<Vec<(String, String)>, Missing>;
-        matching_functions(name: &str, module: &str) -> Result<Vec<MatchingFunction>, Missing>;
         arch() -> &'static Arch;
         types_missing() -> Option<Missing>;
         describes_function(name: &str) -> bool;
         kernel_function(name: &str) -> Option<u32>;
         may_call(function: &str, program_type: u32) -> bool;
         has_tracepoint(category: &str, name: &str) -> Result<bool, Missing>;
-        syscall_number(name: &str) -> Option<u32>;
-        binary(path: &Path) -> Result<Arc<Binary>, Missing>;
         kernel_variable(name: &str) -> Option<String>;
         function_homes(name: &str) -> Result<Vec<FunctionLocation>, Missing>;
         text_symbols(name: &str) -> Symbols;
@@ -173,20 +250,9 @@ impl TargetInfo for VariedTarget<'_> {
         has_module(name: &str) -> bool;
         loads_on_demand(module: &str) -> bool;
         is_dynamic_tracepoint(category: &str, name: &str) -> bool;
-        resolve_binary(name: &str, pid: Option<u32>) -> Result<Vec<BinaryFile>, Missing>;
         regular_file(name: &str) -> Option<PathBuf>;
-        arch_of_binary(path: &Path) -> &'static Arch;
-        markers(path: &Path) -> Result<Vec<Marker>, Missing>;
         counts(ty: u32, config: u64) -> Option<bool>;
         cgroup_id(path: &str) -> Result<u64, Missing>;
-        type_in_binary(path: &Path, offset: u64, kind: TypeName, name: &str) -> Result<Option<Type>, AmbiguousType>;
-        enumerators_in_binary(path: &Path, offset: u64, name: &str) -> Vec<(Arc<Enum>, i64)>;
-        arguments(path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing>;
-        source_line(path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing>;
-        inlined(path: &Path, function: &str) -> Option<Inlined>;
-        never_returns(path: &Path, function: &Function) -> bool;
-        retval(path: &Path, function: &Function) -> Result<Option<Int>, NoLocation>;
-        types_missing_in_binary(path: &Path) -> Option<Missing>;
         types_identity() -> Option<String>;
         c_macro(name: &str) -> Option<CMacro>;
         why_unknown(name: &str) -> Option<String>;

@@ -1,0 +1,259 @@
+//! Finds the sites of a compiled script where it runs.
+//!
+//! A bundle has the attach points of programs whose code does not depend on where their sites are: functions and markers in
+//! the files of this machine, and what a pattern matches in its kernel. The kinds find the places, as they do for the checker.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::codegen::artifact::{AttachSite, Expansion, Manifest, Program};
+use crate::diag::{Diagnostic, Severity};
+use crate::failure::Failure;
+use crate::probes::search::{self, NO_MATCH, Place};
+use crate::probes::{Attach, Env};
+use crate::settings::MissingProbes;
+use crate::value::Pos;
+
+/// A message about an attach point.
+#[derive(Debug)]
+pub struct Finding {
+    /// What is wrong.
+    pub diagnostic: Diagnostic,
+    /// Its place in the script.
+    pub pos: Pos,
+}
+
+impl Finding {
+    /// With its place in the script, whose text a bundle does not have.
+    pub fn into_failure(self) -> Failure {
+        let place = if self.pos.file.is_empty() { String::new() } else { format!("{}:{}: ", self.pos.file, self.pos.line) };
+        let failure = Failure::new(format!("{place}{}", self.diagnostic.message)).code(self.diagnostic.code);
+        Failure { help: self.diagnostic.help, ..failure }
+    }
+}
+
+/// Replaces the sites of programs by those of this machine. The result has warnings.
+///
+/// # Errors
+/// Attach points that are an error here; then the description is incomplete.
+pub fn resolve(manifest: &mut Manifest, env: &Env) -> Result<Vec<Finding>, Vec<Finding>> {
+    let mut probes: BTreeMap<u32, Vec<(usize, usize)>> = BTreeMap::new();
+    for (index, program) in manifest.programs.iter().enumerate() {
+        for (number, expansion) in program.expansions.iter().enumerate() {
+            probes.entry(expansion.probe).or_default().push((index, number));
+        }
+    }
+    let traced = traces(manifest);
+    let mut findings = Vec::new();
+    let mut lost = Vec::new();
+    let mut found: BTreeMap<(usize, usize), Vec<AttachSite>> = BTreeMap::new();
+    for members in probes.values() {
+        let all: Vec<Member> = members.iter().filter_map(|member| Member::new(manifest, *member)).collect();
+        let places = places(&all, env, &mut findings, &mut lost);
+        match distribute(&all, places, env) {
+            Ok(sites) => found.extend(members.iter().copied().zip(sites)),
+            Err(finding) => findings.push(*finding),
+        }
+    }
+    let is_error = |finding: &Finding| finding.diagnostic.severity == Severity::Error;
+    if findings.iter().any(is_error) {
+        findings.retain(is_error);
+        return Err(findings);
+    }
+    for (index, program) in manifest.programs.iter_mut().enumerate().filter(|(_, program)| !program.expansions.is_empty()) {
+        let before = program.clone();
+        program.sites.clear();
+        for (number, expansion) in program.expansions.iter_mut().enumerate() {
+            let sites = found.remove(&(index, number)).unwrap_or_default();
+            let old = (before.expansions.iter().take(number).map(|expansion| expansion.sites).sum(), expansion.sites);
+            let new = (program.sites.len(), sites.len());
+            manifest.hits.iter_mut().filter(|hits| (hits.program, hits.sites) == (index, old)).for_each(|hits| hits.sites = new);
+            expansion.sites = sites.len();
+            program.sites.extend(sites);
+        }
+    }
+    if traced && !traces(manifest) {
+        let none = format!("this machine has none of the script's probes: {}", lost.join(", "));
+        let finding = |diagnostic| Finding { diagnostic, pos: Pos::default() };
+        if manifest.programs.iter().all(|program| program.sites.is_empty()) {
+            return Err(vec![finding(Diagnostic::error("no-probes", Default::default(), "No probes to attach").help(none))]);
+        }
+        if env.settings.missing_probes == MissingProbes::Ignore {
+            findings.push(finding(Diagnostic::warning("no-probes", Default::default(), none)));
+        }
+    }
+    Ok(findings)
+}
+
+/// Does anything trace? `begin` and `end` run by themselves.
+fn traces(manifest: &Manifest) -> bool {
+    manifest.programs.iter().flat_map(|program| &program.sites).any(|site| !matches!(site.attach, Attach::Begin | Attach::End))
+}
+
+/// A program that serves sites of a probe, with the sites for which it was compiled.
+struct Member<'a> {
+    expansion: &'a Expansion,
+    built: &'a [AttachSite],
+    names: BTreeSet<&'a str>,
+}
+
+impl<'a> Member<'a> {
+    fn new(manifest: &'a Manifest, (program, number): (usize, usize)) -> Option<Self> {
+        let Program { expansions, sites, .. } = manifest.programs.get(program)?;
+        let first = expansions.iter().take(number).map(|expansion| expansion.sites).sum();
+        let expansion = expansions.get(number)?;
+        let built = sites.get(first..)?.get(..expansion.sites)?;
+        Some(Self { expansion, built, names: built.iter().map(|site| site.name.as_str()).collect() })
+    }
+
+    /// The attachment of its code at a place that none of its sites need be.
+    fn attach(&self, place: &Place, env: &Env) -> Option<Attach> {
+        let built = self.built.iter().find(|site| site.name == place.name).or(self.built.first())?;
+        search::attach_like(&built.attach, &place.attach, false, env.sys)
+    }
+}
+
+/// The places of a probe's attach points, in order. Those that do not exist here are added to `lost`.
+fn places(members: &[Member], env: &Env, findings: &mut Vec<Finding>, lost: &mut Vec<String>) -> Vec<(Place, Pos)> {
+    let in_user_space = members.iter().flat_map(|member| member.built).any(|site| site.attach.binary().is_some());
+    let (mut found, mut absent) = (Vec::new(), Vec::new());
+    for point in members.first().map_or(&[][..], |member| &member.expansion.points) {
+        let written = point.attach_point();
+        match search::find(&written, env) {
+            Ok(places) => found.extend(places.into_iter().map(|place| (place, point.pos.clone()))),
+            Err(why) => {
+                let diagnostic = search::tolerated(why, in_user_space, env.settings);
+                if diagnostic.as_ref().is_none_or(|d| d.severity == Severity::Warning) {
+                    lost.push(search::written(&written));
+                }
+                absent.extend(diagnostic.map(|diagnostic| Finding { diagnostic, pos: point.pos.clone() }));
+            }
+        }
+    }
+    // a pattern without matches is no error beside others
+    let names: Vec<&str> = found.iter().map(|(place, _)| place.name.as_str()).collect();
+    findings.extend(absent.into_iter().map(|mut finding| {
+        if finding.diagnostic.code == NO_MATCH && !names.is_empty() {
+            finding.diagnostic.severity = Severity::Warning;
+        }
+        Finding { diagnostic: search::with_alternative(finding.diagnostic, &names), ..finding }
+    }));
+    found
+}
+
+/// The sites of each program of a probe.
+fn distribute(members: &[Member], places: Vec<(Place, Pos)>, env: &Env) -> Result<Vec<Vec<AttachSite>>, Box<Finding>> {
+    let site = |place: &Place, pos: &Pos, attach| AttachSite { name: place.name.clone(), attach, pos: pos.clone() };
+    let mut places: Vec<Option<(Place, Pos)>> = places.into_iter().map(Some).collect();
+    let mut sites: Vec<Vec<AttachSite>> = Vec::new();
+    for member in members {
+        let mut of_it = Vec::new();
+        for built in member.built.iter().filter(|_| !member.expansion.varies) {
+            let attach = |place: &Place| {
+                let same = place.name == built.name;
+                same.then(|| search::attach_like(&built.attach, &place.attach, true, env.sys)).flatten()
+            };
+            let found = places.iter_mut().find_map(|slot| {
+                let (place, pos) = slot.as_ref()?;
+                let found = site(place, pos, attach(place)?);
+                *slot = None;
+                Some(found)
+            });
+            of_it.extend(found);
+        }
+        // the code knows its sites by number
+        if let Some(first) = member.built.first().filter(|_| !of_it.is_empty() && of_it.len() < member.built.len()) {
+            return Err(differs(
+                first.pos.clone(),
+                format!("this machine has other sites for {} and {} more", first.name, member.built.len() - 1),
+            ));
+        }
+        sites.push(of_it);
+    }
+    for (place, pos) in places.into_iter().flatten() {
+        let index = |by_name: bool| {
+            let mut varying = members.iter().enumerate().filter(|(_, member)| member.expansion.varies);
+            let wanted = |member: &Member| !by_name || member.names.contains(place.name.as_str());
+            varying.find_map(|(index, member)| Some((index, member.attach(&place, env).filter(|_| wanted(member))?)))
+        };
+        let Some((index, attach)) = index(true).or_else(|| index(false)) else {
+            return Err(differs(pos, format!("the bundle has no code for {}", place.name)));
+        };
+        if let Some(of_it) = sites.get_mut(index) {
+            of_it.push(site(&place, &pos, attach));
+        }
+    }
+    Ok(sites)
+}
+
+fn differs(pos: Pos, what: String) -> Box<Finding> {
+    let help = "build it on a machine like this one, or run the script with rbt";
+    Box::new(Finding { diagnostic: Diagnostic::error("bundle", Default::default(), what).help(help), pos })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codegen;
+    use crate::emit::Dumps;
+    use crate::frontend::check_text;
+    use crate::settings::{Invocation, LateBound, Settings};
+    use crate::system::fake::Fake;
+
+    const HERE: &str = "binary /bin/demo { main 0x1000 32; help_a 0x1040 16; }
+        tracepoint a:one { int n; } tracepoint a:two { int n; } feature PerfCookie; feature UprobeMulti;";
+    const THERE: &str = "binary /bin/demo { main 0x2000 32; help_a 0x2080 16; help_b 0x20c0 16; }
+        tracepoint a:two { int n; } tracepoint a:three { int n; } feature PerfCookie; feature UprobeMulti;";
+
+    /// The description of a script that was compiled for `HERE`.
+    fn built(script: &str, varies: bool) -> Manifest {
+        let (fake, settings) = (Fake::new(HERE).unwrap(), Settings::default());
+        let invocation = Invocation { late_bound: LateBound::new(true, []), ..Invocation::default() };
+        let env = Env { sys: &fake, settings: &settings, invocation: &invocation };
+        let checked = check_text("s.bt", script, &env).unwrap();
+        let mut manifest = codegen::compile(&checked.script, &env, &[], Dumps::default()).unwrap().artifact.manifest;
+        manifest.programs.iter_mut().flat_map(|program| &mut program.expansions).for_each(|expansion| expansion.varies = varies);
+        manifest
+    }
+
+    /// The sites of its programs on a machine, or the codes of errors.
+    fn resolved(mut manifest: Manifest, machine: &str, missing_probes: MissingProbes) -> Result<Vec<String>, Vec<&'static str>> {
+        let (fake, settings) = (Fake::new(machine).unwrap(), Settings { missing_probes, ..Settings::default() });
+        let found = resolve(&mut manifest, &Env::new(&fake, &settings));
+        found.map_err(|findings| findings.iter().map(|finding| finding.diagnostic.code).collect::<Vec<_>>())?;
+        manifest.check().unwrap();
+        let site = |site: &AttachSite| match site.attach.file_location() {
+            Some(place) => format!("{} {:#x}", site.name, place.offset),
+            None => site.name.clone(),
+        };
+        Ok(manifest.programs.iter().map(|program| program.sites.iter().map(site).collect::<Vec<_>>().join(", ")).collect())
+    }
+
+    #[test]
+    fn finds_places_in_other_files() {
+        let manifest = || built("uprobe:/bin/demo:main { @ = count(); } uprobe:/bin/demo:help_* { @m[probe] = count(); }", true);
+        let all = resolved(manifest(), THERE, MissingProbes::Error).unwrap();
+        assert_eq!(all, ["uprobe:/bin/demo:main 0x2000", "uprobe:/bin/demo:help_a 0x2080, uprobe:/bin/demo:help_b 0x20c0"]);
+        let before = resolved(manifest(), HERE, MissingProbes::Error).unwrap();
+        assert_eq!(before, ["uprobe:/bin/demo:main 0x1000", "uprobe:/bin/demo:help_a 0x1040"]);
+    }
+
+    #[test]
+    fn finds_what_a_pattern_matches() {
+        let manifest = |varies| built("tracepoint:a:* { @[probe] = count(); }", varies);
+        assert_eq!(resolved(manifest(true), THERE, MissingProbes::Error).unwrap(), ["tracepoint:a:three, tracepoint:a:two"]);
+        // the code has the names, by number
+        assert_eq!(resolved(manifest(false), THERE, MissingProbes::Error).unwrap_err(), ["bundle"]);
+        assert_eq!(resolved(manifest(false), HERE, MissingProbes::Error).unwrap(), ["tracepoint:a:one, tracepoint:a:two"]);
+    }
+
+    #[test]
+    fn reports_what_is_missing() {
+        let manifest = || built("begin { exit(); } uprobe:/bin/demo:help_a { @ = count(); } tracepoint:a:one { @a = count(); }", true);
+        assert_eq!(resolved(manifest(), "tracepoint a:one { int n; }", MissingProbes::Error).unwrap_err(), ["unavailable"]);
+        let without = "binary /bin/demo { main 0x1000 32; } tracepoint a:one { int n; }";
+        assert_eq!(resolved(manifest(), without, MissingProbes::Error).unwrap_err(), ["unknown-symbol"]);
+        assert_eq!(resolved(manifest(), without, MissingProbes::Warn).unwrap(), ["begin", "", "tracepoint:a:one"]);
+        let none = built("tracepoint:a:one { @a = count(); }", true);
+        assert_eq!(resolved(none, "tracepoint a:two { int n; }", MissingProbes::Ignore).unwrap_err(), ["no-probes"]);
+    }
+}
