@@ -306,23 +306,21 @@ impl Bundle {
         self.risky || events.any(|event| builtins::user_side(&event.builtin).is_some_and(|row| row.risky))
     }
 
-    /// What must be the same on a machine that runs the bundle, because the code depends on it: files, and sites that the runner
-    /// does not search for.
+    /// What must be the same on a machine that runs the first variant, because the code depends on it: files, and sites that the
+    /// runner does not search for.
     pub fn fixed(&self) -> Vec<String> {
-        let mut all: Vec<String> = Vec::new();
-        for variant in &self.variants {
-            all.extend(variant.requirements.fixed_places());
-            all.extend(
-                variant
-                    .manifest
-                    .programs
-                    .iter()
-                    .filter(|program| program.is_fixed())
-                    .map(|program| format!("the sites of {}", program.name())),
-            );
+        let Some(variant) = self.variants.first() else { return Vec::new() };
+        let mut all: Vec<String> = variant.requirements.fixed_places().collect();
+        if all.is_empty() {
+            let fixed = variant.manifest.programs.iter().filter(|program| program.is_fixed());
+            all.extend(fixed.map(|program| format!("the sites of {}", program.name())));
         }
         let mut seen = BTreeSet::new();
         all.retain(|what| seen.insert(what.clone()));
+        if all.len() > MAX_SHOWN {
+            all.truncate(MAX_SHOWN);
+            all.push("others".into());
+        }
         all
     }
 

@@ -20,10 +20,11 @@ use crate::frontend::explain::{REFUSED, explain, not_compiled, refused_mechanism
 use crate::frontend::{self, Checked, Frontend};
 use crate::input;
 use crate::launch::require::require_privileges;
+use crate::launch::resolve::resolve;
 use crate::probes::Env;
 use crate::runtime::{self, Options};
 use crate::sema;
-use crate::settings::{Mechanism, Settings};
+use crate::settings::Mechanism;
 use crate::streams::{AtomicFile, not_written, to_stderr, to_stdout};
 use crate::syntax::ast;
 use crate::system::machine::arch::HERE;
@@ -158,11 +159,13 @@ fn compile_to_fit(
     let without: &[Mechanism] = if target.has(Feature::Trampoline) { &[] } else { &[Mechanism::Fentry] };
     let recorder = Recorder::new(&target);
     let compiled = compile_silently(front, tree, without)(&recorder);
-    let runs = |variant: &Variant, settings: &Settings| {
-        variant.artifact(&target).is_ok_and(|artifact| compat::unmet_need(&artifact, settings, &target).is_none())
+    let runs = |variant: &Variant, checked: &Checked| {
+        let Ok(mut artifact) = variant.artifact(&target) else { return false };
+        let is_loaded = compat::unmet_need(&artifact, &checked.settings, &target).is_none();
+        is_loaded && resolve(&mut artifact.manifest, &checked.env(&target)).is_ok()
     };
     let (checked, artifact) = compiled?;
-    if variants.iter().any(|variant| runs(variant, &checked.settings)) {
+    if variants.iter().any(|variant| runs(variant, &checked)) {
         return Ok(checked);
     }
     if let Some(need) = compat::unmet_need(&artifact, &checked.settings, &target) {
@@ -258,7 +261,7 @@ fn try_variant(front: &Frontend, tree: &ast::Script, sys: &Live, kind: &Kind, ma
         // before the many compilations of a variant
         if let Err(e) = runtime::load(&artifact, &checked.env(sys), Options::default()) {
             let refused = refused_mechanisms(&e, &artifact, &checked.script, &checked.settings, sys);
-            if refused.is_empty() || refused.iter().all(|mechanism| without.contains(mechanism)) {
+            if refused.iter().all(|mechanism| without.contains(mechanism)) {
                 return None;
             }
             without.extend(refused);

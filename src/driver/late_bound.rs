@@ -6,6 +6,7 @@
 use super::build::compile_silently;
 use crate::builtins::options::ScriptOption;
 use crate::failure::Failure;
+use crate::frontend::explain::refused_mechanisms;
 use crate::frontend::{self, Frontend};
 use crate::runtime;
 use crate::sema;
@@ -33,13 +34,26 @@ pub(super) fn choose(front: &mut Frontend, tree: &ast::Script, sys: &dyn TargetI
     let attempts = [groups, numbers, Vec::new()].map(|groups| LateBound::new(true, groups.into_iter().flatten()));
     for attempt in attempts {
         front.late_bound = attempt;
-        let compiled = compile_silently(front, tree, &[])(sys);
-        if compiled.is_ok_and(|(checked, artifact)| runtime::try_load(&artifact, &checked.env(sys)).is_ok()) {
+        if loads(front, tree, sys) {
             return Ok(());
         }
     }
     front.late_bound = LateBound::default();
     Ok(())
+}
+
+/// Does the script load with mechanisms that the kernel accepts?
+fn loads(front: &Frontend, tree: &ast::Script, sys: &dyn TargetInfo) -> bool {
+    let mut without = Vec::new();
+    loop {
+        let Ok((checked, artifact)) = compile_silently(front, tree, &without)(sys) else { return false };
+        let Err(e) = runtime::try_load(&artifact, &checked.env(sys)) else { return true };
+        let refused = refused_mechanisms(&e, &artifact, &checked.script, &checked.settings, sys);
+        if refused.iter().all(|mechanism| without.contains(mechanism)) {
+            return false;
+        }
+        without.extend(refused);
+    }
 }
 
 /// Those that were not given.

@@ -9,7 +9,7 @@ use crate::codegen::artifact::{AttachSite, Expansion, Manifest, Program};
 use crate::diag::{Diagnostic, Severity};
 use crate::failure::Failure;
 use crate::probes::search::{self, NO_MATCH, Place};
-use crate::probes::{Attach, Env};
+use crate::probes::{Attach, Env, ProgramType};
 use crate::settings::MissingProbes;
 use crate::value::Pos;
 
@@ -70,6 +70,16 @@ pub fn resolve(manifest: &mut Manifest, env: &Env) -> Result<Vec<Finding>, Vec<F
             expansion.sites = sites.len();
             program.sites.extend(sites);
         }
+        if let (ProgramType::KprobeSession, [entries, returns]) = (program.ty, paired(program))
+            && entries.iter().map(|site| site.attach.kernel_function()).ne(returns.iter().map(|site| site.attach.kernel_function()))
+        {
+            let pos = entries.first().or(returns.first()).map(|site| site.pos.clone()).unwrap_or_default();
+            findings.push(*differs(pos, format!("{} and the returns have other functions", program.name())));
+        }
+    }
+    if findings.iter().any(is_error) {
+        findings.retain(is_error);
+        return Err(findings);
     }
     if traced && !traces(manifest) {
         let none = format!("this machine has none of the script's probes: {}", lost.join(", "));
@@ -82,6 +92,13 @@ pub fn resolve(manifest: &mut Manifest, env: &Env) -> Result<Vec<Finding>, Vec<F
         }
     }
     Ok(findings)
+}
+
+/// The entries and returns of a session.
+fn paired(program: &Program) -> [&[AttachSite]; 2] {
+    let entries = program.expansions.first().map_or(0, |expansion| expansion.sites);
+    let (entries, returns) = program.sites.split_at(entries.min(program.sites.len()));
+    [entries, returns]
 }
 
 /// Does anything trace? `begin` and `end` run by themselves.
