@@ -60,10 +60,10 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         codegen: Codegen::Code(|e, u, args| {
-            let (Some(map), Some(key)) = (u.map(0), args.get(1)) else { return Operand::void() };
+            let (Some(id), Some(key)) = (u.map(0), args.get(1)) else { return Operand::void() };
             let key = e.key(Some(key), Some(&key.ty));
-            let map = e.script_map(map);
-            let found = e.lookup(map, key);
+            let map = e.script_map(id);
+            let found = e.script_element(id, map, key);
             // LLVM would combine two of these tests by pointer arithmetic
             let is = e.not_null(found);
             Operand::reg(u.ty.clone(), e.opaque(is))
@@ -133,7 +133,7 @@ fn delete<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Op
         return Operand::reg(u.ty.clone(), e.int(1));
     };
     let key = e.key(Some(key), Some(&key.ty));
-    let r = e.change(id, |e, map| e.delete(map, key));
+    let r = e.change(id, |e, map| e.remove_script_element(id, map, key));
     Operand::reg(u.ty.clone(), e.cmp(crate::emit::Cmp::Eq, r, e.int(0)))
 }
 

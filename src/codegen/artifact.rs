@@ -108,6 +108,8 @@ impl Manifest {
             let of_all = u64::from(slots.stride) * u64::from(slots.count);
             slots.count.is_power_of_two() && slots.size <= MAX_VALUE_SIZE && u64::from(slots.first) + of_all <= u64::from(slots.size) + 64
         };
+        let threads_fit =
+            |table: &ThreadTable| table.cells.is_power_of_two() && table.cells > 1 && table.end() <= u64::from(MAX_VALUE_SIZE);
         let arg_fits = |arg: &EventArg| match arg {
             EventArg::Field { ty, offset } | EventArg::Var { ty, offset } => fits(*offset, ty.size()),
             EventArg::Map(map) | EventArg::TakenMap { map, .. } => is_map(*map),
@@ -120,6 +122,7 @@ impl Manifest {
             (self.hits.iter().all(|hits| is_program(hits.program)), "the program of a hit"),
             (self.events.iter().flat_map(|event| &event.args).all(arg_fits), "the argument of an event"),
             (self.maps.iter().filter_map(|map| map.slots.as_ref()).all(slots_fit), "the slots of a map"),
+            (self.maps.iter().filter_map(|map| map.threads.as_ref()).all(threads_fit), "the table of threads of a map"),
             (self.maps.iter().filter_map(|map| map.double).all(|bit| bit < 64), "the copy of a map"),
             (self.programs.iter().flat_map(|program| &program.probes).all(|probe| *probe < self.probes.max(1)), "the probe of a program"),
             (self.programs.iter().all(Program::has_its_sites), "the sites of a program"),
@@ -190,11 +193,13 @@ impl Manifest {
 }
 
 pub use crate::emit::Slots;
+pub use crate::emit::ThreadTable;
 pub use crate::emit::second;
 pub use crate::emit::shared::{
-    ARGUMENTS_SECTION, CALL_MARKS, CODE_RECORD, CUT_REASONS, Code, FAILURE_RECORD, FAILURES_SECTION, FOLLOWED, Failure, Failures,
+    ARGUMENTS_SECTION, CALL_MARKS, CODE_RECORD, CUT_REASONS, Cell, Code, FAILURE_RECORD, FAILURES_SECTION, FOLLOWED, Failure, Failures,
     GATES_SECTION, Gate, HITS_SECTION, IN_NAMESPACE, LoadConstants, MOMENTS, Origin, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE,
-    ProbeCounters, Process, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, State, TALLIES_SECTION, stacks_name,
+    ProbeCounters, Process, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, State, TALLIES_SECTION, THREADS_SECTION,
+    stacks_name,
 };
 pub use crate::emit::unwind;
 pub use crate::emit::{CALLS, NAMES};
@@ -346,6 +351,9 @@ pub struct Map {
     /// For an aggregation in a plain map: the processors' slots in its value.
     #[serde(default)]
     pub slots: Option<Slots>,
+    /// For a map whose key is the current thread: the table that has most of its elements.
+    #[serde(default)]
+    pub threads: Option<ThreadTable>,
     /// The script only adds to its values, which are integers.
     #[serde(default)]
     pub adds: bool,

@@ -460,7 +460,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let ty = self.cx.script.maps[map].value.clone();
         let ptr = self.map_key(map, key);
         let handle = self.e.script_map(map);
-        let slot = self.e.lookup(handle, ptr);
+        let slot = self.e.script_element(map, handle, ptr);
         if let Some(int) = ty.as_int() {
             let missing = self.e.warning_level() >= 2;
             let v = self.located(place, |g| {
@@ -549,7 +549,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let int = stored.as_int().unwrap_or(U64);
         let ptr = self.map_key(map, key);
         let v = self.e.change(map, |e, handle| {
-            let slot = e.lookup(handle, ptr);
+            let slot = e.script_element(map, handle, ptr);
             let found = e.not_null(slot);
             let step = e.int(by as u64);
             e.choose(
@@ -563,7 +563,8 @@ impl<'a, 'c> Gen<'a, 'c> {
                 },
                 |e| {
                     if key.is_some() {
-                        insert(e, handle, ptr, &Operand::reg(stored.clone(), step), &stored);
+                        let first = Operand::reg(stored.clone(), step);
+                        e.add_script_element(map, (handle, ptr), (&first, &stored), |e| insert(e, handle, ptr, &first, &stored));
                     }
                     if post { e.int(0) } else { step }
                 },

@@ -6,6 +6,7 @@
 //! - `limits.rs`: the kernel's limits on a program
 //! - `lower.rs`: the mechanism of each probe; `latency_pairs.rs`: exits that follow an entry
 //! - `storage.rs`: the type and layout of each map
+//! - `thread_maps.rs`: maps whose key is the current thread
 //! - `double_buffer.rs`: maps that are printed and cleared in one step
 //! - `follow.rs`: the programs that track followed processes; `session.rs`: entries and returns that share a program
 //! - `walked.rs`: the limits of loops whose iterations the verifier follows
@@ -31,6 +32,7 @@ mod stmt;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod thread_maps;
 mod unwind;
 pub mod walked;
 
@@ -310,6 +312,7 @@ fn compile_within(
         value: m.value.clone(),
         double: cx.double(id),
         slots: cx.slots(id),
+        threads: cx.thread_table(id),
         adds: adding.contains(&id),
         read_at_end: read_at_end.contains(&id),
     });
@@ -400,6 +403,11 @@ fn declare_maps(cx: &CodegenCx, script: &hir::Script, env: &Env) {
     for id in double_buffer::maps(script) {
         if let Some(m) = script.maps.get(id) {
             cx.double_script_map(id, storage::of(m, env.sys).0);
+        }
+    }
+    for id in thread_maps::of(script, env) {
+        if let (Some(m), None) = (script.maps.get(id), cx.double(id)) {
+            cx.declare_thread_table(id, storage::thread_cells(m));
         }
     }
 }

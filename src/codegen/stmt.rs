@@ -486,9 +486,10 @@ impl<'a, 'c> Gen<'a, 'c> {
         let ptr = self.map_key(map, key);
         self.e.change(map, |e, handle| {
             if !ty.is_scalar() && key.is_some() {
-                return insert(e, handle, ptr, &op, &ty);
+                insert(e, handle, ptr, &op, &ty);
+                return;
             }
-            let slot = e.lookup(handle, ptr);
+            let slot = e.script_element(map, handle, ptr);
             let found = e.not_null(slot);
             e.if_else(
                 found,
@@ -498,7 +499,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 },
                 |e| {
                     if key.is_some() {
-                        insert(e, handle, ptr, &op, &ty);
+                        e.add_script_element(map, (handle, ptr), (&op, &ty), |e| insert(e, handle, ptr, &op, &ty));
                     }
                 },
             );
@@ -551,8 +552,14 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 }
 
-/// Stores a whole element; a refusal is reported.
-pub(super) fn insert<'c>(e: &mut Builder<'_, 'c>, map: PointerValue<'c>, key: PointerValue<'c>, op: &Operand<'c>, ty: &Type) {
+/// Stores a whole element in the kernel's map; a refusal is reported. Returns 0 or a negative error.
+pub(super) fn insert<'c>(
+    e: &mut Builder<'_, 'c>,
+    map: PointerValue<'c>,
+    key: PointerValue<'c>,
+    op: &Operand<'c>,
+    ty: &Type,
+) -> IntValue<'c> {
     let size = ty.size();
     let value = if let crate::emit::Repr::Mem(ptr, _) = op.repr
         && op.ty == *ty
@@ -570,6 +577,7 @@ pub(super) fn insert<'c>(e: &mut Builder<'_, 'c>, map: PointerValue<'c>, key: Po
     let r = e.update(map, key, value);
     e.refused(r);
     e.check(Helper::MapUpdateElem, r, 1);
+    r
 }
 
 /// Number of loops whose bodies become functions, and the variables that are used in these.

@@ -41,6 +41,8 @@ const ELEMENT_HEAD: u64 = 48;
 /// Elements up to this size never run out: the kernel keeps 32 to 96 of them in reserve on each processor
 /// (kernel/bpf/memalloc.c).
 const SMALL_ELEMENT: u64 = 256;
+/// Maximum number of cells in a table of threads.
+const MAX_CELLS: u32 = 1 << 16;
 /// Distance of slots in bytes at which no two slots share a cache line.
 const GAP: u32 = 56;
 
@@ -77,6 +79,11 @@ pub(super) fn of(m: &hir::Map, sys: &dyn TargetInfo) -> (MapDef, Option<Slots>) 
     let flags = if form.preallocated || !sys.has(Feature::AllocatesAnywhere) { 0 } else { NO_PREALLOC };
     let value_size = form.slots.map_or(value_size, |s| s.size);
     (MapDef { kind: form.kind, key_size: key.size().max(1), value_size, max_entries: entries, flags }, form.slots)
+}
+
+/// The number of cells in the table of a map whose key is the current thread: as many as keys, for up to 1 MiB.
+pub(super) fn thread_cells(m: &hir::Map) -> u32 {
+    m.max_entries.clamp(DEFAULT_MAP_KEYS as u32, MAX_CELLS).next_power_of_two()
 }
 
 /// The inputs of the choice.

@@ -100,6 +100,53 @@ fn object(text: &str, sys: &Snapshot, known: Option<&mut KnownCode>) -> Vec<u8> 
     compiled.unwrap_or_else(|e| panic!("{text}: {e:?}")).artifact.elf
 }
 
+/// The maps that have tables of threads.
+#[test]
+fn maps_by_thread() {
+    const ENTRY: &str = "tracepoint:syscalls:sys_enter_read";
+    let with = |settings: &Settings, text: &str| {
+        let sys = older_kernel();
+        let text = text.replace("ENTRY", ENTRY);
+        let checked = check_text("threads", &text, &Env::new(&sys, settings));
+        let Checked { script, settings, invocation, .. } = checked.unwrap_or_else(|e| panic!("{text}: {e:?}"));
+        let found = super::thread_maps::of(&script, &Env { sys: &sys, settings: &settings, invocation: &invocation });
+        found.into_iter().map(|id| script.maps[id].name.clone()).collect::<Vec<_>>()
+    };
+    let found = |text: &str| with(&Settings::default(), text);
+    for text in [
+        "ENTRY { @m[tid] = nsecs; }",
+        "ENTRY { @m[tid] = nsecs; @n[pid] = @m[tid]; @c[tid] = count(); } end { zero(@m); print(@m); }",
+        "ENTRY { @m[tid]++; if (has_key(@m, tid)) { delete(@m, tid); delete(@m[tid]); } }",
+        "ENTRY { @m[(int64)tid] = args.buf; } end { print(@m[tid]); }",
+        "ENTRY { @m[tid] += 1; @s[tid] = comm; @t[tid] = (1, 2); }",
+        "fn f() : void { @m[tid] = 1; } ENTRY { f(); }",
+    ] {
+        assert_eq!(found(text), ["@m"], "{text}");
+    }
+    for text in [
+        "ENTRY { @m[pid] = nsecs; }",
+        "ENTRY { @m[tid, 1] = nsecs; }",
+        "ENTRY { @m[tid + 0] = nsecs; }",
+        "ENTRY { @m[tid(init)] = nsecs; }",
+        "ENTRY { @m[(uint16)tid] = nsecs; }",
+        "ENTRY { @m[tid] = nsecs; @n[pid] = @m[pid]; }",
+        "ENTRY { @m[tid] = nsecs; } end { print(@m[7]); }",
+        "ENTRY { @m[tid] = nsecs; delete(@m, pid); }",
+        "ENTRY { @m[tid] = nsecs; if (has_key(@m, pid)) { exit(); } }",
+        "ENTRY { @m[tid] = nsecs; } end { for ($kv : @m) { print($kv); } }",
+        "ENTRY { @m[tid] = nsecs; } end { print(len(@m)); }",
+        "ENTRY { @m[tid] = comm; }",
+        "ENTRY { @m = nsecs; }",
+        "let @m = hash(5000); ENTRY { @m[tid] = nsecs; }",
+        "let @m = lruhash(5000); ENTRY { @m[tid] = nsecs; }",
+        "config = { max_map_keys = 4095; } ENTRY { @m[tid] = nsecs; }",
+    ] {
+        assert!(found(text).is_empty(), "{text}");
+    }
+    let refused = Settings { no_features: vec![Mechanism::ThreadTable], ..Settings::default() };
+    assert!(with(&refused, "ENTRY { @m[tid] = nsecs; }").is_empty());
+}
+
 /// The edges of functions that lead back to an instruction on the way to them.
 #[derive(Default)]
 struct Edges {

@@ -56,6 +56,7 @@ mod sites;
 mod task;
 mod temporaries;
 mod text;
+mod thread_table;
 pub mod unwind;
 
 pub use builder::{Builder, ProgramCx, Scope};
@@ -82,6 +83,7 @@ pub use ring::{RecordField, stamped};
 pub use session::Session;
 pub use sites::{CALLS, NAMES, SYSCALLS};
 pub use temporaries::Mark;
+pub use thread_table::ThreadTable;
 
 use inkwell::builder::BuilderError;
 

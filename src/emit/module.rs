@@ -14,7 +14,7 @@ use inkwell::values::{FunctionValue, GlobalValue, IntValue, PointerValue};
 
 use super::debug_info::DebugInfo;
 use super::unwind::UnwindTarget;
-use super::{Errors, Helper, MapDef, Problem, Slots};
+use super::{Errors, Helper, MapDef, Problem, Slots, ThreadTable};
 use crate::diag::Diagnostic;
 use crate::system::machine::arch::{Arch, HERE};
 
@@ -141,6 +141,8 @@ pub struct CodegenCx<'c> {
     pub(super) string_globals: RefCell<HashMap<Vec<u8>, GlobalValue<'c>>>,
     /// By number of the script's map.
     pub(super) slots: RefCell<BTreeMap<usize, Slots>>,
+    /// The tables of maps whose key is the current thread, by number of the script's map.
+    pub(super) thread_tables: RefCell<BTreeMap<usize, ThreadTable>>,
     /// The script's maps with two copies, and the indices of their bits.
     pub(super) double_buffered: RefCell<BTreeMap<usize, u32>>,
     /// The limits of the stack maps in use.

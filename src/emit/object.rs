@@ -167,6 +167,7 @@ impl<'c> CodegenCx<'c> {
             data_globals: RefCell::default(),
             string_globals: RefCell::default(),
             slots: RefCell::default(),
+            thread_tables: RefCell::default(),
             double_buffered: RefCell::default(),
             stacks: RefCell::default(),
             scratch_size: Cell::default(),

@@ -25,6 +25,9 @@ pub const TALLIES_SECTION: &str = ".data.tallies";
 pub const FAILURES_SECTION: &str = ".data.failures";
 /// The section (and so the map) of [`Gate`]s, one for each probe; absent if nothing limits the run.
 pub const GATES_SECTION: &str = ".data.gates";
+/// The section (and so the map) of the [`Cell`]s of all maps that have a table of threads; absent if none has. It has no
+/// initial contents.
+pub const THREADS_SECTION: &str = ".bss.threads";
 /// The map of unfinished calls whose entry has passed its gate: keys are the thread's ID and, from bit 32 on, the gate.
 pub const CALL_MARKS: &str = "marks";
 /// The section (and so the map) of bytes that record which probes were hit; absent if unused.
@@ -341,6 +344,38 @@ pub struct Gate {
     pub one_in: AtomicU64,
     /// The number of runs that may still pass, in two's complement.
     pub tokens: AtomicU64,
+}
+
+/// A thread's place in the table of a map: see `emit/thread_table.rs`.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Cell {
+    /// The ID of the thread whose element this is, with [`Cell::OWNED`]; 0 if there is none.
+    pub owner: AtomicU32,
+    /// The number of elements in the hash map whose threads have this cell, or more.
+    pub overflow: AtomicU32,
+    /// The value of the element.
+    pub value: AtomicU64,
+}
+
+impl Cell {
+    /// In [`Cell::owner`]: set for an element, so that a thread with the ID 0 has none. IDs are below 2^22.
+    pub const OWNED: u32 = 1 << 30;
+    /// In [`Cell::owner`]: the value is not yet written.
+    pub const TAKEN: u32 = 1 << 31;
+    /// 2^32 divided by the golden ratio, which distributes consecutive IDs evenly and far from each other (D. Knuth, The Art of
+    /// Computer Programming, 6.4): threads of one process, which run on different CPUs, rarely share a cache line.
+    pub const MULTIPLIER: u32 = 0x9e37_79b9;
+
+    /// The shift that reduces a hash to the index of one of this many cells.
+    pub const fn shift(cells: u32) -> u32 {
+        32 - cells.ilog2()
+    }
+
+    /// The index of a thread's cell among this many, which are a power of two and at least two.
+    pub const fn index(thread: u32, cells: u32) -> usize {
+        (thread.wrapping_mul(Self::MULTIPLIER) >> Self::shift(cells)) as usize
+    }
 }
 
 /// One more than the last reason: a power of two. Python's follow those of `emit/unwind`: see [`Reason::number`].

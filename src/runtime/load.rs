@@ -18,13 +18,14 @@ use super::attach::AttachFailed;
 use super::privileges::{self, NotPermitted};
 use super::shared::Shared;
 use super::signals::Signals;
+use super::thread_table::Cells;
 use super::unwind::{self as unwind_tables, Unwinder};
 use super::verifier_log::VerifierError;
 use super::{attach_target, unloadable, verifier_log};
 use crate::codegen::artifact::{
     ARGUMENTS_SECTION, Artifact, AttachSite, CALL_MARKS, CALLS, FAILURES_SECTION, FOLLOWED, Failures, GATES_SECTION, HITS_SECTION,
     LoadConstants, Manifest, Map, NAMES, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, ProbeCounters, Program, RING, SCRATCH,
-    SCRATCH_SLOTS, START_SECTION, STATE_SECTION, TALLIES_SECTION, second, stacks_name, unwind,
+    SCRATCH_SLOTS, START_SECTION, STATE_SECTION, TALLIES_SECTION, THREADS_SECTION, ThreadTable, second, stacks_name, unwind,
 };
 use crate::failure::reason;
 use crate::probes::{self, Attach};
@@ -76,6 +77,8 @@ pub(super) struct MapFd {
     pub max_entries: u32,
     /// Keys are indices, and elements cannot be removed.
     pub array: bool,
+    /// The elements of threads that are not in the map itself.
+    pub threads: Option<Cells>,
 }
 
 impl MapFd {
@@ -326,7 +329,7 @@ fn prepare_maps(
                 let flags = map.map_flags() | libbpf_sys::BPF_F_MMAPABLE;
                 map.set_map_flags(flags)?;
             }
-            Some(GATES_SECTION) => {
+            Some(GATES_SECTION | THREADS_SECTION) => {
                 let flags = map.map_flags() | libbpf_sys::BPF_F_MMAPABLE;
                 map.set_map_flags(flags)?;
             }
@@ -516,6 +519,7 @@ fn collect(
         .collect::<anyhow::Result<_>>()?;
 
     let (mut maps, mut ring) = (BTreeMap::new(), None);
+    let mut threads = (std::ptr::null_mut(), 0);
     let mut state = Shared::none(manifest.probes);
     for (map, name) in object.maps_mut().zip(names.iter().cloned()) {
         let fd = map.as_fd().as_raw_fd();
@@ -527,6 +531,9 @@ fn collect(
             if !unsafe { state.set(&name, mapped, size as usize) } {
                 bail!("the object's {name} cannot be mapped");
             }
+        } else if name == THREADS_SECTION {
+            // SAFETY: the same
+            threads.0 = unsafe { libbpf_sys::bpf_map__initial_value(map.as_libbpf_object().as_ptr(), &mut threads.1) };
         } else if name == RING {
             ring = Some((fd, ring_bytes.unwrap_or_else(|| map.max_entries().into())));
         } else {
@@ -539,14 +546,22 @@ fn collect(
                 cpus: if ty.is_percpu() { Some(libbpf_rs::num_possible_cpus()?) } else { None },
                 max_entries: map.max_entries(),
                 array,
+                threads: None,
             };
             maps.insert(name, entry);
         }
     }
+    let cells = |table: ThreadTable| {
+        // SAFETY: libbpf's mapping, as above
+        unsafe { Cells::new(table, threads.0, threads.1 as usize) }
+    };
     let find = |name: String| maps.get(&name).copied().with_context(|| format!("the object has no map {name}"));
     Ok(Loaded {
         programs,
-        maps: (0..manifest.maps.len()).map(|i| find(format!("map_{i}"))).collect::<anyhow::Result<_>>()?,
+        maps: (0..)
+            .zip(&manifest.maps)
+            .map(|(i, m)| Ok(MapFd { threads: m.threads.map(cells).transpose()?, ..find(format!("map_{i}"))? }))
+            .collect::<anyhow::Result<_>>()?,
         second_copies: (0..)
             .zip(&manifest.maps)
             .map(|(i, m)| m.double.map(|_| find(second(i))).transpose())

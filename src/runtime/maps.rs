@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 
 use super::events::decoded;
 use super::load::MapFd;
+use super::thread_table::Cells;
 use crate::builtins::{self, AggregateSide};
 use crate::codegen::artifact::Map;
 use crate::emit::IS_SET;
@@ -127,6 +128,9 @@ pub(super) fn clear(map: &Map, fd: MapFd) -> anyhow::Result<()> {
         return check(unsafe { libbpf_sys::bpf_map_update_elem(fd.fd, ptr(&[0u8; 4]), ptr(&zeros), 0) })
             .with_context(|| format!("clearing {}", map.name));
     }
+    if let Some(cells) = fd.threads {
+        cells.clear();
+    }
     if remove_all(fd).is_ok() {
         return Ok(());
     }
@@ -135,8 +139,9 @@ pub(super) fn clear(map: &Map, fd: MapFd) -> anyhow::Result<()> {
     for key in keys.chunks_exact(fd.key_size.max(1)) {
         // SAFETY: a key of the map's size
         match check(unsafe { libbpf_sys::bpf_map_delete_elem(fd.fd, ptr(key)) }) {
-            Err(why) if why.raw_os_error() != Some(libc::ENOENT) => return Err(why).with_context(|| format!("clearing {}", map.name)),
-            _ => {}
+            Ok(()) => removed(fd, key),
+            Err(why) if why.raw_os_error() == Some(libc::ENOENT) => {}
+            Err(why) => return Err(why).with_context(|| format!("clearing {}", map.name)),
         }
     }
     Ok(())
@@ -148,6 +153,9 @@ pub(super) fn zero(map: &Map, fd: MapFd) -> anyhow::Result<()> {
     let mut zeros = vec![0u8; fd.room()];
     if fd.array && is_set(fd) {
         zeros.iter_mut().nth_back(IS_SET as usize - 1).into_iter().for_each(|b| *b = 1);
+    }
+    if let Some(cells) = fd.threads {
+        cells.zero();
     }
     let keys = keys(fd).with_context(|| format!("zeroing {}", map.name))?;
     for key in keys.chunks_exact(fd.key_size.max(1)) {
@@ -242,6 +250,9 @@ fn slots<'a>(map: &Map, fd: MapFd, agg: &Agg, bytes: &'a [u8]) -> Vec<&'a [u8]> 
 }
 
 fn lookup(fd: MapFd, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    if let Some(value) = fd.threads.zip(thread(key)).and_then(|(cells, thread)| cells.value(thread)) {
+        return Ok(Some(value_of_cell(fd, value)));
+    }
     let mut value = vec![0u8; fd.room()];
     // SAFETY: the key has the map's size, and the value room for all CPUs
     match check(unsafe { libbpf_sys::bpf_map_lookup_elem(fd.fd, ptr(key), value.as_mut_ptr().cast()) }) {
@@ -253,10 +264,53 @@ fn lookup(fd: MapFd, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
 
 /// All keys and values: in batches, or else one by one.
 fn read_all(fd: MapFd) -> io::Result<Entries> {
-    match read_batches(fd) {
-        Ok(entries) => Ok(entries),
+    let in_map = match read_batches(fd) {
+        Ok(entries) => entries,
         // EINVAL before Linux 5.6, ENOTSUPP (524) for kinds of maps without batch operations
-        Err(_) => read_singly(fd),
+        Err(_) => read_singly(fd)?,
+    };
+    Ok(match fd.threads {
+        Some(cells) => with_cells(fd, cells, in_map),
+        None => in_map,
+    })
+}
+
+/// The elements of a map and those of its table of threads. A thread may have removed its element and added it to the table
+/// since the map was read.
+fn with_cells(fd: MapFd, cells: Cells, in_map: Entries) -> Entries {
+    let mut all: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+    for (key, value) in in_map.0.chunks_exact(fd.key_size.max(1)).zip(in_map.1.chunks_exact(fd.room().max(1))) {
+        all.insert(key.to_vec(), value.to_vec());
+    }
+    cells.each(|thread, value| {
+        let mut key = thread.to_ne_bytes().to_vec();
+        key.resize(fd.key_size, 0);
+        all.insert(key, value_of_cell(fd, value));
+    });
+    let (mut keys, mut values) = Entries::default();
+    for (key, value) in all {
+        keys.extend(key);
+        values.extend(value);
+    }
+    (keys, values)
+}
+
+fn value_of_cell(fd: MapFd, value: u64) -> Vec<u8> {
+    let mut bytes = value.to_ne_bytes().to_vec();
+    bytes.resize(fd.room(), 0);
+    bytes
+}
+
+/// The thread whose ID is this key.
+fn thread(key: &[u8]) -> Option<u32> {
+    let (id, rest) = key.split_first_chunk()?;
+    rest.iter().all(|b| *b == 0).then_some(u32::from_ne_bytes(*id))
+}
+
+/// Called after an element was removed from a map.
+fn removed(fd: MapFd, key: &[u8]) {
+    if let Some((cells, thread)) = fd.threads.zip(thread(key)) {
+        cells.removed_from_hash(thread);
     }
 }
 
@@ -279,7 +333,16 @@ pub(super) fn remove_all(fd: MapFd) -> io::Result<()> {
     let buckets = fd.max_entries.checked_next_power_of_two().unwrap_or(u32::MAX);
     let of = |i: u32| (u64::from(buckets) * u64::from(i) / u64::from(threads)) as u32;
     std::thread::scope(|scope| {
-        let part = |i: u32| move || batches_of(fd, true, of(i)..of(i + 1), &mut |_, _| ());
+        let part = |i: u32| {
+            move || {
+                let mut note = |keys: &[u8], _: &[u8]| {
+                    if fd.threads.is_some() {
+                        keys.chunks_exact(fd.key_size.max(1)).for_each(|key| removed(fd, key));
+                    }
+                };
+                batches_of(fd, true, of(i)..of(i + 1), &mut note)
+            }
+        };
         let others: Vec<_> = (1..threads).map(|i| std::thread::Builder::new().spawn_scoped(scope, part(i))).collect();
         let mut result = part(0)();
         for (i, other) in (1..).zip(others) {

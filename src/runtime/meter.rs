@@ -203,7 +203,7 @@ pub(super) fn read(loaded: &Loaded) -> Vec<Cost> {
 /// The memory of the script's maps, and of all maps.
 fn memory(cx: &SessionCx) -> (Vec<(String, u64)>, u64) {
     let loaded = &cx.loaded;
-    let bytes = |map: &MapFd| cost::memory(map.fd).unwrap_or(0);
+    let bytes = |map: &MapFd| cost::memory(map.fd).unwrap_or(0) + map.threads.map_or(0, |cells| cells.bytes());
     let second = |index: usize| loaded.second_copies.get(index).copied().flatten().map_or(0, |map| bytes(&map));
     let script_maps = cx.manifest.maps.iter().zip(&loaded.maps).enumerate();
     let script_maps = script_maps.map(|(index, (row, map))| (row.name.clone(), bytes(map) + second(index))).collect();

@@ -89,6 +89,7 @@ mod state;
 pub mod symbolize;
 mod test_run;
 mod tests_and_benches;
+mod thread_table;
 mod throttle;
 mod totals;
 mod unhit_probes;

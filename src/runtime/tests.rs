@@ -112,7 +112,16 @@ fn count(e: &mut Builder, key: u64) {
 const COUNTS: MapDef = MapDef { kind: MapKind::Hash, key_size: 8, value_size: 8, max_entries: 64, flags: 0 };
 
 fn counts() -> Map {
-    Map { name: "@c".into(), key: Some(Type::U64), value: Type::U64, double: None, slots: None, adds: false, read_at_end: false }
+    Map {
+        name: "@c".into(),
+        key: Some(Type::U64),
+        value: Type::U64,
+        double: None,
+        slots: None,
+        threads: None,
+        adds: false,
+        read_at_end: false,
+    }
 }
 
 /// Only for our own process: others are not affected.

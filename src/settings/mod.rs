@@ -209,6 +209,8 @@ pub enum Mechanism {
     RawSyscalls,
     /// A raw tracepoint for `tracepoint`.
     RawTracepoint,
+    /// A table of the threads' elements of a map whose key is the current thread, in front of the hash map.
+    ThreadTable,
     /// Copies of the body of `unroll`, which is otherwise a loop.
     Unroll,
     /// One link for many places of a binary.
@@ -225,6 +227,7 @@ pub const MECHANISMS: &[(&str, Mechanism)] = &[
     ("optimized_uprobe", Mechanism::OptimizedUprobe),
     ("raw_syscalls", Mechanism::RawSyscalls),
     ("raw_tracepoint", Mechanism::RawTracepoint),
+    ("thread_table", Mechanism::ThreadTable),
     ("unroll", Mechanism::Unroll),
     ("uprobe_multi", Mechanism::UprobeMulti),
 ];

@@ -20,6 +20,8 @@ pub mod helper {
     pub const KTIME_GET_NS: i32 = 5;
     pub const PID_TGID: i32 = 14;
     pub const COMM: i32 = 16;
+    pub const TASK_STORAGE_GET: i32 = 156;
+    pub const CURRENT_TASK: i32 = 158;
     pub const READ_USER_STR: i32 = 114;
     pub const READ_KERNEL: i32 = 113;
     pub const RINGBUF_OUTPUT: i32 = 130;
@@ -50,6 +52,10 @@ impl Asm {
 
     pub fn sub(&mut self, dst: Reg, src: Reg) -> &mut Self {
         self.push(0x1f, dst, src, 0, 0)
+    }
+
+    pub fn andi(&mut self, dst: Reg, imm: i32) -> &mut Self {
+        self.push(0x57, dst, 0, 0, imm)
     }
 
     pub fn shri(&mut self, dst: Reg, imm: i32) -> &mut Self {
@@ -110,6 +116,19 @@ impl Asm {
     /// Jumps if `a <= imm`, compared as signed numbers.
     pub fn jump_slei(&mut self, a: Reg, imm: i32, to: &'static str) -> &mut Self {
         self.jump(0xd5, a, 0, imm, to)
+    }
+
+    pub fn jump_eq(&mut self, a: Reg, b: Reg, to: &'static str) -> &mut Self {
+        self.jump(0x1d, a, b, 0, to)
+    }
+
+    pub fn jump_ne(&mut self, a: Reg, b: Reg, to: &'static str) -> &mut Self {
+        self.jump(0x5d, a, b, 0, to)
+    }
+
+    /// `r0 = cmpxchg((u64 *)(dst + off), r0, src)`
+    pub fn cmpxchg(&mut self, dst: Reg, off: i16, src: Reg) -> &mut Self {
+        self.push(0xdb, dst, src, off, 0xf1)
     }
 
     pub fn label(&mut self, name: &'static str) -> &mut Self {

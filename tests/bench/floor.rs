@@ -12,6 +12,7 @@ use libbpf_sys as sys;
 use crate::asm::{Asm, helper};
 
 const HASH: u32 = 1;
+const ARRAY: u32 = 2;
 const PERCPU_HASH: u32 = 5;
 const PERCPU_ARRAY: u32 = 6;
 const RINGBUF: u32 = 27;
@@ -35,6 +36,38 @@ fn map(ty: u32, key: u32, value: u32, entries: u32) -> OwnedFd {
     // SAFETY: There are no options. The call returns a new descriptor.
     unsafe {
         let fd = sys::bpf_map_create(ty, c"floor".as_ptr(), key, value, entries, std::ptr::null());
+        assert!(fd >= 0, "bpf_map_create: {fd}");
+        OwnedFd::from_raw_fd(fd)
+    }
+}
+
+/// Task storage for a number. The kernel requires BTF of its key and its value.
+fn task_storage() -> OwnedFd {
+    const TASK_STORAGE: u32 = 29;
+    const NO_PREALLOC: u32 = 1;
+    /// `BTF_KIND_INT`
+    const INT: u32 = 1 << 24;
+    const SIGNED: u32 = 1 << 24;
+    // include/uapi/linux/btf.h: a header of 24 bytes, the types `int` and `long`, and their names
+    let types = [1, INT, 4, SIGNED | 32, 5, INT, 8, SIGNED | 64];
+    let names = b"\0int\0long\0";
+    let size = size_of_val(&types) as u32;
+    let header = [0xeb9f | 1 << 16, 24, 0, size, size, names.len() as u32];
+    let btf: Vec<u8> = header.iter().chain(&types).flat_map(|word| word.to_ne_bytes()).chain(*names).collect();
+    // SAFETY: The BTF and the options outlive the calls, which return new descriptors.
+    unsafe {
+        let types = sys::bpf_btf_load(btf.as_ptr().cast(), btf.len() as u64, std::ptr::null_mut());
+        assert!(types >= 0, "bpf_btf_load: {types}");
+        let types = OwnedFd::from_raw_fd(types);
+        let opts = sys::bpf_map_create_opts {
+            sz: size_of::<sys::bpf_map_create_opts>() as u64,
+            btf_fd: types.as_raw_fd() as u32,
+            btf_key_type_id: 1,
+            btf_value_type_id: 2,
+            map_flags: NO_PREALLOC,
+            ..Default::default()
+        };
+        let fd = sys::bpf_map_create(TASK_STORAGE, c"floor".as_ptr(), 4, 8, 0, &opts);
         assert!(fd >= 0, "bpf_map_create: {fd}");
         OwnedFd::from_raw_fd(fd)
     }
@@ -171,6 +204,53 @@ pub fn elapsed(_: u32) -> Floor {
     b.call(helper::KTIME_GET_NS).mov(7, 0).sub(7, 9);
     bucket(&mut b, buckets.as_raw_fd());
     b.stack(2, 16).map(1, starts.as_raw_fd()).call(helper::MAP_DELETE);
+    out(&mut b);
+    at_work(&[(ENTER, &a), (EXIT, &b)], vec![starts, buckets])
+}
+
+/// The same, with a table of threads in place of the hash map. A cell has an owner and a value. Calls whose cell another thread
+/// has are not measured.
+pub fn elapsed_by_table(_: u32) -> Floor {
+    let (cells, buckets) = (map(ARRAY, 4, 16, 4096), map(PERCPU_ARRAY, 4, 8, 65));
+    let cell = |a: &mut Asm| {
+        a.mov(1, 7).andi(1, 4095).store32(10, -8, 1).stack(2, 8).map(1, cells.as_raw_fd()).call(helper::MAP_LOOKUP);
+        a.jump_eqi(0, 0, "out").mov(9, 0);
+    };
+    let mut a = enter();
+    a.call(helper::PID_TGID).mov32(7, 0).call(helper::KTIME_GET_NS).mov(8, 0);
+    cell(&mut a);
+    a.load(1, 9, 0).jump_eq(1, 7, "own").movi(0, 0).cmpxchg(9, 0, 7).jump_nei(0, 0, "out").label("own").store(9, 8, 8);
+    out(&mut a);
+    let mut b = Asm::default();
+    b.mov(6, 1);
+    argument(&mut b, 7, ORIG_AX, 8);
+    b.jump_nei(7, OPENAT, "out").call(helper::PID_TGID).mov32(7, 0);
+    cell(&mut b);
+    b.load(1, 9, 0).jump_ne(1, 7, "out").load(8, 9, 8).storei(9, 0, 0).call(helper::KTIME_GET_NS).mov(7, 0).sub(7, 8);
+    bucket(&mut b, buckets.as_raw_fd());
+    out(&mut b);
+    at_work(&[(ENTER, &a), (EXIT, &b)], vec![cells, buckets])
+}
+
+/// The same, with the kernel's task storage. An element stays, and is zero between two calls.
+pub fn elapsed_by_task_storage(_: u32) -> Floor {
+    let (starts, buckets) = (task_storage(), map(PERCPU_ARRAY, 4, 8, 65));
+    let element = |a: &mut Asm, flags: i32| {
+        a.call(helper::CURRENT_TASK).mov(2, 0).movi(3, 0).movi(4, flags).map(1, starts.as_raw_fd()).call(helper::TASK_STORAGE_GET);
+        a.jump_eqi(0, 0, "out").mov(9, 0);
+    };
+    let mut a = enter();
+    a.call(helper::KTIME_GET_NS).mov(8, 0);
+    element(&mut a, 1);
+    a.store(9, 0, 8);
+    out(&mut a);
+    let mut b = Asm::default();
+    b.mov(6, 1);
+    argument(&mut b, 7, ORIG_AX, 8);
+    b.jump_nei(7, OPENAT, "out");
+    element(&mut b, 0);
+    b.load(8, 9, 0).jump_eqi(8, 0, "out").storei(9, 0, 0).call(helper::KTIME_GET_NS).mov(7, 0).sub(7, 8);
+    bucket(&mut b, buckets.as_raw_fd());
     out(&mut b);
     at_work(&[(ENTER, &a), (EXIT, &b)], vec![starts, buckets])
 }

@@ -39,6 +39,7 @@ const ITEMS: &[(&str, &str, fn())] = &[
     ("page", "an HTML page of a map with a hundred thousand rows: time, memory and size", documents::page),
     ("timeline", "write ten million events to a file for Perfetto, without losses and in bounded memory", documents::timeline),
     ("toll", "the overhead of tracing one system call, for this call and for others", toll::toll),
+    ("pair", "the overhead of a pair of probes that measures the time between them, by thread", toll::pair),
     ("lowered", "a tracepoint compared with the raw tracepoint that replaces it", load::lowered),
     ("kprobe", "a kernel function, with a breakpoint and with the trampoline that replaces it", load::kprobe),
     ("stack", "user stacks with unwind tables: walks, the first complete stack, and memory", stack::stack),

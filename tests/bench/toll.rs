@@ -3,6 +3,7 @@
 
 use std::process::{Child, Command, Stdio};
 
+use crate::floor::{self, Floor};
 use crate::load;
 use crate::process::{attached, interrupt, pause};
 use crate::stats::{Samples, rounds};
@@ -49,6 +50,50 @@ pub fn toll() {
                 with_peer.show_beside("    RBT_PEER", "ns", &bare, "of the call alone");
             }
         }
+    }
+}
+
+/// The forms of a pair of probes that measures the time between them: with the options of rbt, or hand-written.
+const PAIRS: &[(&str, Pair)] = &[
+    ("rbt", Pair::Rbt(&[])),
+    ("rbt, with a hash map", Pair::Rbt(&["--no-feature", "thread_table"])),
+    ("hand-written", Pair::ByHand(floor::elapsed_by_table)),
+    ("hand-written, with task storage", Pair::ByHand(floor::elapsed_by_task_storage)),
+    ("hand-written, with a hash map", Pair::ByHand(floor::elapsed)),
+];
+
+enum Pair {
+    Rbt(&'static [&'static str]),
+    ByHand(fn(u32) -> Floor),
+}
+
+/// Measures what a pair of probes adds to the call that it measures.
+pub fn pair() {
+    let script = PAIR.replace("CALL", "openat");
+    let mut bare = Samples::default();
+    let mut with: Vec<Samples> = PAIRS.iter().map(|_| Samples::default()).collect();
+    for _ in 0..rounds(5) {
+        let alone = load::finish(load::start(CALLS, 0), CALLS);
+        bare.add(alone);
+        for ((_, pair), samples) in PAIRS.iter().zip(&mut with) {
+            let (mut rbt, mut by_hand) = (None, None);
+            match pair {
+                Pair::Rbt(options) => {
+                    rbt = Some(attached(&[options, ["-q", "-e", script.as_str()].as_slice()].concat(), Stdio::null(), Stdio::piped()))
+                }
+                Pair::ByHand(make) => by_hand = Some(make(0)),
+            }
+            samples.add(load::finish(load::start(CALLS, 0), CALLS) - alone);
+            rbt.map(interrupt);
+            drop(by_hand);
+            pause(150);
+        }
+    }
+    bare.show("the call alone", "ns");
+    let hash = with.last().map_or(f64::NAN, Samples::median);
+    for ((name, _), samples) in PAIRS.iter().zip(&with) {
+        samples.show(&format!("{name} adds"), "ns");
+        println!("  {:44} {:10.2} x    of the hand-written pair with a hash map", "", samples.median() / hash);
     }
 }
 

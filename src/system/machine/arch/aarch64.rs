@@ -71,6 +71,7 @@ pub(super) const ARCH: Arch = Arch {
         // program that has never been is unknown.
         thread: ThreadRegister { path: &["thread", "uw", "tp_value"], max_below: 4096 },
     },
+    ordered_stores: false,
     private_stacks: false,
     instructions: instructions::aarch64::INSTRUCTIONS,
     by_dwarf: &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31],

@@ -62,6 +62,8 @@ pub struct Arch {
     pub compat: (&'static str, u64),
     /// What unwinding with tables needs to know about it.
     pub unwind: Unwind,
+    /// Other processors see its stores in the order of the program, and after its earlier loads.
+    pub ordered_stores: bool,
     /// Its JIT gives programs private stacks (`bpf_jit_supports_private_stack`, Linux 6.13).
     pub private_stacks: bool,
     /// Its instruction set.

@@ -99,6 +99,7 @@ pub(super) const ARCH: Arch = Arch {
         // the base address of the segment `fs`
         thread: ThreadRegister { path: &["thread", "fsbase"], max_below: 0 },
     },
+    ordered_stores: true,
     private_stacks: true,
     instructions: instructions::x86_64::INSTRUCTIONS,
     // System V ABI, figure 3.36
