@@ -10,6 +10,12 @@ const U64: Int = Int { bytes: 8, signed: false };
 /// Words that are processed without a branch.
 const BLOCK: u32 = 8;
 
+/// The members of the memory of a hash: the hash, the number of words in it, and 1 until a word was 0.
+const HASH: u32 = 0;
+const NUMBER: u32 = 8;
+const INSIDE: u32 = 16;
+const SUMS_SIZE: u32 = 24;
+
 impl<'c> Builder<'_, 'c> {
     /// -1, 0 or 1: at the first byte that differs among `n`, the byte of `a` is less, no byte differs, or it is
     /// greater.
@@ -33,9 +39,28 @@ impl<'c> Builder<'_, 'c> {
         let (none, one) = (self.int(0), self.int(1));
         self.store(difference, 0, 8, none);
         self.store(inside, 0, 8, one);
+        let by_call = self.calls_for_blocks(words);
         self.count((words / BLOCK).into(), |e, i| {
             let at = e.mul(i, e.int((BLOCK * 8).into()));
             let (a, b) = (e.offset_by(a, at), e.offset_by(b, at));
+            if by_call {
+                let ends = e.call_on_memory("same_block", [(a, BLOCK * 8), (b, BLOCK * 8)], |e, a, b| {
+                    let (difference, inside) = (e.scalar_slot(), e.scalar_slot());
+                    e.store(difference, 0, 8, none);
+                    e.store(inside, 0, 8, one);
+                    e.compare_words((a, b), BLOCK, (difference, inside));
+                    let differs = e.cmp(Cmp::Ne, e.load(difference, 0, U64), none);
+                    e.or(e.shl(differs, one), e.xor(e.load(inside, 0, U64), one))
+                });
+                let ends = e.opaque(ends);
+                e.if_(ends, |e| {
+                    let differs = e.shr(ends, one, false);
+                    e.store(difference, 0, 8, differs);
+                    e.store(inside, 0, 8, none);
+                    e.break_();
+                });
+                return;
+            }
             e.compare_words((a, b), BLOCK, (difference, inside));
             let (differ, inside) = (e.load(difference, 0, U64), e.load(inside, 0, U64));
             let done = e.opaque(e.or(differ, e.xor(inside, one)));
@@ -81,33 +106,57 @@ impl<'c> Builder<'_, 'c> {
     /// The hash and the number of the words of a list up to its first zero, at most this many. There is one branch for several
     /// words: see [`Self::same_words`].
     pub fn hash_words(&mut self, list: PointerValue<'c>, words: u32, seed: IntValue<'c>) -> [IntValue<'c>; 2] {
-        let (hash, number, inside) = (self.scalar_slot(), self.scalar_slot(), self.scalar_slot());
+        let by_call = self.calls_for_blocks(words);
+        let sums = self.alloc_known("hash_sums", SUMS_SIZE);
         let (none, one) = (self.int(0), self.int(1));
-        for (stack_slot, value) in [(hash, seed), (number, none), (inside, one)] {
-            self.store(stack_slot, 0, 8, value);
+        for (member, value) in [(HASH, seed), (NUMBER, none), (INSIDE, one)] {
+            self.store(sums, member, 8, value);
         }
-        let add = |e: &mut Self, list: PointerValue<'c>, words: u32| {
-            for i in 0..words {
-                let word = e.load(list, i * 8, U64);
-                let here = e.end_at_zero(word, inside);
-                let before = e.load(hash, 0, U64);
-                let mixed = e.mix_hash(before, word);
-                // after the zero, it stays
-                let after = e.xor(before, e.mul(e.xor(before, mixed), here));
-                e.store(hash, 0, 8, after);
-                let more = e.add(e.load(number, 0, U64), here);
-                e.store(number, 0, 8, more);
-            }
-        };
         self.count((words / BLOCK).into(), |e, i| {
             let block = e.offset_by(list, e.mul(i, e.int((BLOCK * 8).into())));
-            add(e, block, BLOCK);
-            let done = e.cmp(Cmp::Eq, e.opaque(e.load(inside, 0, U64)), none);
+            let inside = if by_call {
+                e.call_on_memory("hash_block", [(block, BLOCK * 8), (sums, SUMS_SIZE)], |e, block, sums| e.add_to_hash(block, BLOCK, sums))
+            } else {
+                e.add_to_hash(block, BLOCK, sums)
+            };
+            let done = e.cmp(Cmp::Eq, e.opaque(inside), none);
             e.if_(done, |e| e.break_());
         });
         let rest = self.offset(list, words / BLOCK * BLOCK * 8);
-        add(self, rest, words % BLOCK);
-        [self.load(hash, 0, U64), self.load(number, 0, U64)]
+        self.add_to_hash(rest, words % BLOCK, sums);
+        [self.load(sums, HASH, U64), self.load(sums, NUMBER, U64)]
+    }
+
+    /// Adds words to a hash, and returns 0 if one of them was 0.
+    fn add_to_hash(&mut self, list: PointerValue<'c>, words: u32, sums: PointerValue<'c>) -> IntValue<'c> {
+        let (hash, number, inside) = (self.scalar_slot(), self.scalar_slot(), self.scalar_slot());
+        let members = [(HASH, hash), (NUMBER, number), (INSIDE, inside)];
+        for (member, slot) in members {
+            let value = self.load(sums, member, U64);
+            self.store(slot, 0, 8, value);
+        }
+        for i in 0..words {
+            let word = self.load(list, i * 8, U64);
+            let here = self.end_at_zero(word, inside);
+            let before = self.load(hash, 0, U64);
+            let mixed = self.mix_hash(before, word);
+            // after the zero, it stays
+            let after = self.xor(before, self.mul(self.xor(before, mixed), here));
+            self.store(hash, 0, 8, after);
+            let more = self.add(self.load(number, 0, U64), here);
+            self.store(number, 0, 8, more);
+        }
+        for (member, slot) in members {
+            let value = self.load(slot, 0, U64);
+            self.store(sums, member, 8, value);
+        }
+        self.load(inside, 0, U64)
+    }
+
+    /// Does a function process each block of a list? The verifier checks such a function once, and a block in the loop as often
+    /// as the loop has turns.
+    fn calls_for_blocks(&self, words: u32) -> bool {
+        words >= 3 * BLOCK && self.target.atomic_fetch && !self.scope.at_max_call_depth
     }
 
     /// Adds a word to a hash: FNV-1a's multiplier, with the high half folded in.

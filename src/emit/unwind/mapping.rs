@@ -20,8 +20,8 @@ impl<'c> Builder<'_, 'c> {
                 e.store(state, word, 8, zero);
             }
             match target.tree {
-                MappingTree::Maple(root) => e.find_in_maple_tree(state, root),
-                MappingTree::RedBlack(root, node) => e.find_in_red_black_tree(state, root, node, target.vma),
+                MappingTree::Maple(root) => e.find_in_maple_tree(limit, state, root),
+                MappingTree::RedBlack(root, node) => e.find_in_red_black_tree(limit, state, root, node, target.vma),
             }
             let mapping = e.load(state, MAPPING, U64);
             e.note_mapping(state, mapping, target);
@@ -33,37 +33,56 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Descends the maple tree (lib/maple_tree.c, `mtree_range_walk`) to the mapping that may hold the address.
-    pub(super) fn find_in_maple_tree(&mut self, state: PointerValue<'c>, root: u32) {
-        /// `maple_leaf_64`, `maple_arange_64` of `enum maple_type`; the other kind of node is `maple_range_64`.
-        const LEAF: u64 = 1;
-        const ARANGE: u64 = 3;
+    pub(super) fn find_in_maple_tree(&mut self, limit: u32, state: PointerValue<'c>, root: u32) {
         /// A tree of height 5 has more mappings than any process.
         const HEIGHT: u64 = 6;
-        /// `MAPLE_RANGE64_SLOTS`, `MAPLE_ARANGE64_SLOTS`
-        const SLOTS: [u64; 2] = [16, 10];
         let addr = self.add(self.load(state, MM, U64), self.int(root.into()));
         let root = self.read_or_zero(Space::Kernel, addr);
         self.store(state, MAPPING, 8, root);
-        self.count(HEIGHT, |e, _| {
-            let entry = e.load(state, MAPPING, U64);
-            // no mapping there; or an address space with a single mapping, and no node
-            let none = e.cmp(Cmp::Ule, entry, e.int(u64::from(NODE_SIZE)));
-            e.if_(none, |e| e.break_());
-            let kind = e.and(e.shr(entry, e.int(3), false), e.int(0xf));
-            let (to, size) = (e.offset(state, NODE), e.int(NODE_SIZE.into()));
-            let node = e.and(entry, e.int(!u64::from(NODE_SIZE - 1)));
-            e.call(Helper::ProbeReadKernel, &[to.into(), size.into(), node.into()]);
-            let slot = e.first_pivot_from(state, SLOTS[0] - 1);
-            // the parent's address, and the pivots
-            let is_arange = e.cmp(Cmp::Eq, kind, e.int(ARANGE));
-            let first = e.select(is_arange, e.int(8 * SLOTS[1]), e.int(8 * SLOTS[0]));
-            let addr = e.add(first, e.mul(slot, e.int(8)));
-            let addr = e.and(e.opaque(addr), e.int(u64::from(NODE_SIZE) - 8));
-            let next = e.load(e.offset_by(state, addr), NODE, U64);
-            e.store(state, MAPPING, 8, next);
-            let leaf = e.cmp(Cmp::Ule, kind, e.int(LEAF));
-            e.if_(leaf, |e| e.break_());
+        self.descend(limit, state, HEIGHT, Self::descend_maple_tree);
+    }
+
+    /// Calls `turn`, in a function that the verifier checks once, until it returns 1.
+    fn descend(
+        &mut self,
+        limit: u32,
+        state: PointerValue<'c>,
+        height: u64,
+        turn: impl FnOnce(&mut Self, PointerValue<'c>) -> IntValue<'c>,
+    ) {
+        let slot = self.load(state, STATE_SLOT, U64);
+        self.bounded_loop(&format!("unwind_descend_{limit}"), height, &[slot], |e, _, slot| {
+            e.global(&format!("unwind_level_{limit}"), slot, |e, numbers| {
+                let state = e.walk_memory_of(limit, numbers);
+                turn(e, state)
+            })
         });
+    }
+
+    /// Goes to the next level; 1 if there is none.
+    fn descend_maple_tree(&mut self, state: PointerValue<'c>) -> IntValue<'c> {
+        /// `maple_leaf_64`, `maple_arange_64` of `enum maple_type`; the other kind of node is `maple_range_64`.
+        const LEAF: u64 = 1;
+        const ARANGE: u64 = 3;
+        /// `MAPLE_RANGE64_SLOTS`, `MAPLE_ARANGE64_SLOTS`
+        const SLOTS: [u64; 2] = [16, 10];
+        let entry = self.load(state, MAPPING, U64);
+        // no mapping there; or an address space with a single mapping, and no node
+        let none = self.cmp(Cmp::Ule, entry, self.int(u64::from(NODE_SIZE)));
+        self.if_(none, |e| e.leave());
+        let kind = self.and(self.shr(entry, self.int(3), false), self.int(0xf));
+        let (to, size) = (self.offset(state, NODE), self.int(NODE_SIZE.into()));
+        let node = self.and(entry, self.int(!u64::from(NODE_SIZE - 1)));
+        self.call(Helper::ProbeReadKernel, &[to.into(), size.into(), node.into()]);
+        let slot = self.first_pivot_from(state, SLOTS[0] - 1);
+        // the parent's address, and the pivots
+        let is_arange = self.cmp(Cmp::Eq, kind, self.int(ARANGE));
+        let first = self.select(is_arange, self.int(8 * SLOTS[1]), self.int(8 * SLOTS[0]));
+        let addr = self.add(first, self.mul(slot, self.int(8)));
+        let addr = self.and(self.opaque(addr), self.int(u64::from(NODE_SIZE) - 8));
+        let next = self.load(self.offset_by(state, addr), NODE, U64);
+        self.store(state, MAPPING, 8, next);
+        self.cmp(Cmp::Ule, kind, self.int(LEAF))
     }
 
     /// The number of pivots before the first that is not below the address. It has no branches, because the verifier
@@ -84,38 +103,42 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Descends the red-black tree (mm/mmap.c, `find_vma`, before Linux 6.1) to the mapping that may hold the address.
-    pub(super) fn find_in_red_black_tree(&mut self, state: PointerValue<'c>, root: u32, member: u32, vma: [u32; 4]) {
+    pub(super) fn find_in_red_black_tree(&mut self, limit: u32, state: PointerValue<'c>, root: u32, member: u32, vma: [u32; 4]) {
         /// The limit for mappings is usually 65,530; such a tree is at most twice as high as a balanced one.
         const HEIGHT: u64 = 32;
-        /// `rb_node.rb_right`, `rb_left`
-        const RIGHT: u64 = 8;
-        const LEFT: u64 = 16;
         let at = self.add(self.load(state, MM, U64), self.int(root.into()));
         let root = self.read_or_zero(Space::Kernel, at);
         self.store(state, NODE, 8, root);
-        self.count(HEIGHT, |e, _| {
-            let node = e.load(state, NODE, U64);
-            let is_zero = e.cmp(Cmp::Eq, node, e.int(0));
-            e.if_(is_zero, |e| e.break_());
-            let mapping = e.sub(node, e.int(member.into()));
-            let read = |e: &mut Self, offset: u32| {
-                let at = e.add(mapping, e.int(offset.into()));
-                e.read_or_zero(Space::Kernel, at)
-            };
-            let (start, end) = (read(e, vma[0]), read(e, vma[1]));
-            let addr = e.load(state, MISS_ADDR, U64);
-            let before = e.cmp(Cmp::Ult, addr, start);
-            let after = e.cmp(Cmp::Uge, addr, end);
-            let here = e.cmp(Cmp::Eq, e.or(before, after), e.int(0));
-            e.if_(here, |e| {
-                e.store(state, MAPPING, 8, mapping);
-                e.break_();
-            });
-            let side = e.select(before, e.int(LEFT), e.int(RIGHT));
-            let at = e.add(node, side);
-            let next = e.read_or_zero(Space::Kernel, at);
-            e.store(state, NODE, 8, next);
+        self.descend(limit, state, HEIGHT, |e, state| e.descend_red_black_tree(state, member, vma));
+    }
+
+    /// Goes to the next level; 1 if there is none, or if the mapping is found.
+    fn descend_red_black_tree(&mut self, state: PointerValue<'c>, member: u32, vma: [u32; 4]) -> IntValue<'c> {
+        /// `rb_node.rb_right`, `rb_left`
+        const RIGHT: u64 = 8;
+        const LEFT: u64 = 16;
+        let node = self.load(state, NODE, U64);
+        let is_zero = self.cmp(Cmp::Eq, node, self.int(0));
+        self.if_(is_zero, |e| e.leave());
+        let mapping = self.sub(node, self.int(member.into()));
+        let read = |e: &mut Self, offset: u32| {
+            let at = e.add(mapping, e.int(offset.into()));
+            e.read_or_zero(Space::Kernel, at)
+        };
+        let (start, end) = (read(self, vma[0]), read(self, vma[1]));
+        let addr = self.load(state, MISS_ADDR, U64);
+        let before = self.cmp(Cmp::Ult, addr, start);
+        let after = self.cmp(Cmp::Uge, addr, end);
+        let here = self.cmp(Cmp::Eq, self.or(before, after), self.int(0));
+        self.if_(here, |e| {
+            e.store(state, MAPPING, 8, mapping);
+            e.leave();
         });
+        let side = self.select(before, self.int(LEFT), self.int(RIGHT));
+        let at = self.add(node, side);
+        let next = self.read_or_zero(Space::Kernel, at);
+        self.store(state, NODE, 8, next);
+        self.int(0)
     }
 
     pub(super) fn note_mapping(&mut self, state: PointerValue<'c>, vma: IntValue<'c>, of: &UnwindTarget) {

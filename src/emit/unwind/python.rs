@@ -185,7 +185,7 @@ impl<'c> Builder<'_, 'c> {
         self.if_(done, |e| e.merge_beyond(limit, state, slot));
         let beyond = self.cmp(Cmp::Uge, native, self.int(limit.into()));
         self.if_(beyond, |e| e.leave());
-        let index = self.at_most(native, u64::from(limit) - 1);
+        let index = self.frame_index(native, limit);
         let ptr = self.offset_by(state, self.mul(index, self.int(8)));
         let word = self.load(ptr, native_words_offset(limit), U64);
         let is_loop = self.and(word, self.int(LOOP_FRAME));
@@ -271,7 +271,7 @@ impl<'c> Builder<'_, 'c> {
         let merged = self.load(state, MERGED, U64);
         let full = self.cmp(Cmp::Uge, merged, self.int(limit.into()));
         self.if_(full, |e| e.leave());
-        let index = self.at_most(merged, u64::from(limit) - 1);
+        let index = self.frame_index(merged, limit);
         let ptr = self.offset_by(state, self.mul(index, self.int(8)));
         self.store(ptr, SIZE, 8, word);
         let next = self.add(merged, self.int(1));
@@ -294,9 +294,9 @@ fn native_words_offset(limit: u32) -> u32 {
     ends(limit) + limit * 8
 }
 
-/// The size of a walk with this many frames: the frames, and what the merge needs.
+/// The size of a walk with this many frames: the frames, and what the merge needs. See [`Builder::frame_index`].
 pub(super) fn walk_size(limit: u32) -> u32 {
-    native_words_offset(limit) + limit * 8
+    native_words_offset(limit) + limit.next_power_of_two() * 8
 }
 
 pub(super) fn slot_of<'c>(numbers: &[IntValue<'c>]) -> IntValue<'c> {
