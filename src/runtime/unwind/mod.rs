@@ -2,9 +2,9 @@
 //! that take stacks.
 //!
 //! The maps belong to this process, not to a script, so that all entries at the prompt share them. A thread compiles
-//! the tables of the files that programs report as missing, of those that processes map, which the kernel reports at
-//! once, and of those that running processes have mapped. `emit/unwind` is the programs' side, and describes the
-//! scheme.
+//! the tables of the files that programs report as missing, and of those that processes map, which the kernel reports at
+//! once. Another thread compiles those of the files that running processes have mapped. `emit/unwind` is the programs' side,
+//! and describes the scheme.
 //!
 //! - `kernel.rs`: the maps; `table_allocator.rs`: the places of tables in them; `mapped_files_cache.rs`: files that a
 //!   program mapped in earlier runs; `prefetch.rs`: tables that are read before programs are loaded
@@ -32,7 +32,7 @@ use super::proc_maps::MapsLine;
 use super::ring::Ring;
 use super::test_run;
 use crate::codegen::artifact::Process;
-use crate::codegen::artifact::unwind::{FileKey, MISSES_BYTES, VDSO};
+use crate::codegen::artifact::unwind::{FileKey, MISSES_BYTES, MissingTable, VDSO};
 use crate::input;
 use crate::system::binary::dynamic_loader::needed;
 use crate::system::binary::unwind as tables;
@@ -159,7 +159,9 @@ struct State {
     identify: Option<OwnedFd>,
     target: SharedTarget,
     tasks: VecDeque<Task>,
-    /// Makes the thread build the tables of all mapped files.
+    /// Reports of programs that are not handled yet.
+    misses: Vec<MissingTable>,
+    /// A thread of [`Unwinder::preload_all`] is running.
     preloads_all: bool,
     debug_dirs: Vec<String>,
     /// The loaded tables, for `-v`.
@@ -196,6 +198,7 @@ impl Unwinder {
             identify: None,
             target: Arc::clone(&target),
             tasks: VecDeque::new(),
+            misses: Vec::new(),
             preloads_all: false,
             loaded: Vec::new(),
         };
@@ -264,11 +267,25 @@ impl Unwinder {
         }
     }
 
-    /// Makes the thread build the tables of all files that processes run now, at low priority: files that programs miss
-    /// come first.
+    /// Starts a thread that builds the tables of all files that processes run now, at low priority. Files that programs miss do
+    /// not wait for it: it may have started on a large one.
     pub fn preload_all(&self) {
-        of(&self.state).preloads_all = true;
-        wake(&self.wake);
+        let (Ok(stop), Ok(wakes)) = (self.stop.try_clone(), self.wake.try_clone()) else { return };
+        if std::mem::replace(&mut of(&self.state).preloads_all, true) {
+            return;
+        }
+        let state = Arc::clone(&self.state);
+        let work = move || {
+            for file in mapped_files() {
+                if readable(&stop) {
+                    break;
+                }
+                preload_mapped(&state, &file, &wakes);
+            }
+            of(&state).preloads_all = false;
+        };
+        // without it, tables are made when programs miss them
+        let _ = std::thread::Builder::new().name("rbt-preload".into()).spawn(work);
     }
 
     /// The tables loaded since the last call: a line each.
@@ -351,17 +368,7 @@ fn spawn(state: Arc<Mutex<State>>, stop: OwnedFd, wake: OwnedFd, recorder: Share
     let work = move || {
         let fds = [stop.as_raw_fd(), of(&state).ring.fd(), wake.as_raw_fd()];
         let mut seen = HashSet::new();
-        let mut left: Vec<PathBuf> = Vec::new();
-        let mut niceness = 0;
-        // traced processes have precedence, unless they wait for a table; if the priority cannot be changed, it stays
-        let mut yields = |to: i32| {
-            if std::mem::replace(&mut niceness, to) != to {
-                // Linux takes "this process" as this thread
-                let _ = rustix::process::setpriority_process(None, to);
-            }
-        };
         while !readable(&stop) {
-            yields(0);
             let events = std::mem::take(&mut *of(&pending));
             of(&state).note_mapped(events, &mut seen);
             if of(&state).supply() > 0 {
@@ -369,28 +376,16 @@ fn spawn(state: Arc<Mutex<State>>, stop: OwnedFd, wake: OwnedFd, recorder: Share
             }
             if readable(&wake) {
                 clear(&wake);
-                if std::mem::take(&mut of(&state).preloads_all) {
-                    left = mapped_files();
-                }
                 continue;
             }
             let next = of(&state).tasks.pop_front();
             match next {
                 Some(Task::Make(file)) => {
                     of(&state).preload(&file);
-                    continue;
                 }
                 Some(Task::Tell(to)) => {
                     // an error: nobody waits any more
                     let _ = to.send(());
-                    continue;
-                }
-                None => {}
-            }
-            match left.pop() {
-                Some(file) => {
-                    yields(10);
-                    of(&state).preload(&file);
                 }
                 None => wait(&fds, MAX_SLEEP),
             }
@@ -399,15 +394,53 @@ fn spawn(state: Arc<Mutex<State>>, stop: OwnedFd, wake: OwnedFd, recorder: Share
     std::thread::Builder::new().name("rbt-unwind".into()).spawn(work).map(drop)
 }
 
+/// Makes the table of a file without keeping the lock while it reads the file. `wakes` wakes the thread that supplies the tables
+/// that programs miss meanwhile.
+fn preload_mapped(state: &Mutex<State>, MappedFile { name, at }: &MappedFile, wakes: &OwnedFd) {
+    let Ok((_, meta)) = input::open_regular(at) else { return };
+    let identity = (meta.dev(), meta.ino());
+    let dirs = of(state).debug_dirs.clone();
+    if of(state).preloaded.contains(&identity) {
+        return;
+    }
+    // traced processes have precedence, but not while this thread has the lock, for which others wait
+    yield_to_others(10);
+    let data = FileData::read(name, at, &dirs);
+    yield_to_others(0);
+    let mut state = of(state);
+    state.prefetched.insert(identity, data);
+    state.load_mapped(at);
+    state.prefetched.remove(&identity);
+    if !state.misses.is_empty() {
+        wake(wakes);
+    }
+}
+
+/// Changes the priority of this thread; it stays if that is not permitted.
+fn yield_to_others(niceness: i32) {
+    // Linux takes "this process" as this thread
+    let _ = rustix::process::setpriority_process(None, niceness);
+}
+
 impl State {
     /// Supplies the tables that programs missed, and returns their number.
     fn supply(&mut self) -> usize {
-        let mut misses = Vec::new();
+        self.read_misses();
+        let misses = std::mem::take(&mut self.misses);
+        self.supply_each(&misses);
+        misses.len()
+    }
+
+    fn read_misses(&mut self) {
+        let misses = &mut self.misses;
         self.ring.drain(u64::MAX, &mut |record| {
             misses.extend(kernel::miss(record));
             true
         });
-        for miss in &misses {
+    }
+
+    fn supply_each(&mut self, misses: &[MissingTable]) {
+        for miss in misses {
             let pid = (miss.ids >> 32) as u32;
             let mapping = procfs::mapped(pid, miss.start, miss.end);
             let maps = fs::read(procfs::file(pid, "maps")).unwrap_or_default();
@@ -420,7 +453,6 @@ impl State {
             // if it is forgotten there, or this failed, it is reported again
             self.maps.forget_miss(miss.key);
         }
-        misses.len()
     }
 
     /// Processes the records of mappings: tables of new files are made next, the latest first. If there is a target, the
@@ -440,8 +472,14 @@ impl State {
         }
     }
 
-    /// Makes the table of a file that will be mapped: maps it here, and runs a program that reports it.
+    /// Makes the table of a file that will be mapped, and those that programs miss meanwhile.
     fn preload(&mut self, at: &Path) {
+        self.load_mapped(at);
+        self.supply();
+    }
+
+    /// Makes the table of a file: maps it here, and runs a program that reports it. Other reports remain.
+    fn load_mapped(&mut self, at: &Path) {
         let Some(identify) = self.identify.as_ref().map(AsRawFd::as_raw_fd) else { return };
         let Ok((file, meta)) = input::open_regular(at) else { return };
         if meta.len() == 0 || !self.preloaded.insert((meta.dev(), meta.ino())) {
@@ -452,8 +490,12 @@ impl State {
         // the program reads without the lock, so it may overlook a mapping while another thread changes the mappings
         for _ in 0..IDENTIFY_TRIES {
             // errors: the table is made when a program misses it
-            let _ = test_run::run_once(identify, mapped.as_ptr() as u64);
-            if self.supply() > 0 {
+            let addr = mapped.as_ptr() as u64;
+            let _ = test_run::run_once(identify, addr);
+            self.read_misses();
+            let own: Vec<MissingTable> = self.misses.extract_if(.., |miss| miss.addr == addr).collect();
+            self.supply_each(&own);
+            if !own.is_empty() {
                 break;
             }
         }
@@ -495,19 +537,29 @@ impl State {
     }
 }
 
-/// The files that processes have mapped as code, each once; those that most processes have mapped come last.
-fn mapped_files() -> Vec<PathBuf> {
-    let mut found: HashMap<(Vec<u8>, u64), (usize, PathBuf)> = HashMap::new();
+/// A file that a process has mapped.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct MappedFile {
+    /// The path as the process named it.
+    name: PathBuf,
+    /// Where it can be read.
+    at: PathBuf,
+}
+
+/// The files that processes have mapped as code, each once; those that most processes have mapped come first.
+fn mapped_files() -> Vec<MappedFile> {
+    let mut found: HashMap<(Vec<u8>, u64), (usize, MappedFile)> = HashMap::new();
     for pid in procfs::all() {
         let maps = fs::read(procfs::file(pid, "maps")).unwrap_or_default();
-        for line in maps.split(|b| *b == b'\n').filter_map(MapsLine::parse).filter(|line| line.executable && line.file().is_some()) {
-            let mapping = || procfs::mapped(pid, line.start, line.end);
+        for line in maps.split(|b| *b == b'\n').filter_map(MapsLine::parse).filter(|line| line.executable) {
+            let Some((name, _)) = line.file() else { continue };
+            let mapping = || MappedFile { name, at: procfs::mapped(pid, line.start, line.end) };
             found.entry((line.path.as_bytes().to_vec(), line.inode)).or_insert_with(|| (0, mapping())).0 += 1;
         }
     }
-    let mut found: Vec<(usize, PathBuf)> = found.into_values().collect();
+    let mut found: Vec<(usize, MappedFile)> = found.into_values().collect();
     found.sort();
-    found.into_iter().map(|(_, mapping)| mapping).collect()
+    found.into_iter().rev().map(|(_, mapped)| mapped).collect()
 }
 
 /// The image of the vDSO, which is the same in all 64-bit processes.
