@@ -8,6 +8,7 @@ use std::path::Path;
 use gimli::{BaseAddresses, CieOrFde, CommonInformationEntry, EndianSlice, LittleEndian, UnwindContext, UnwindSection};
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 
+use super::entry::RuleEntry;
 use super::{PAGE, PAGE_SHIFT, Page, Row, Rule, Table};
 use crate::system::binary::debug_files;
 use crate::system::binary::elf::segments_of;
@@ -25,7 +26,9 @@ const MAX_ROWS: usize = 64 << 20;
 /// The same for the common part of several functions, which is processed for each of them, in bytes. Compilers need
 /// less than 32.
 const MAX_CIE_SIZE: usize = 4 << 10;
-/// The same for a compressed section, in bytes.
+/// Places for rules that were numbered lately.
+const RECENT_RULES: usize = 1 << 10;
+/// The same as [`MAX_ROWS`] for a compressed section, in bytes.
 const MAX_SECTION_SIZE: u64 = 1 << 30;
 
 /// A rule and its address range.
@@ -55,7 +58,8 @@ fn from_data(data: &[u8]) -> Option<Compiler> {
     let machine = elf.elf_header().e_machine.get(elf.endian()).0;
     let arch = arch::ALL.iter().find(|arch| arch.elf == machine && file.is_little_endian())?;
     let loops = Loops::interpreter_in(&file, &arch.instructions);
-    let mut compiler = Compiler { arch, rules: Vec::new(), numbers: HashMap::new(), spans: Vec::new(), loops };
+    let recent = vec![(Rule::UNKNOWN, None); RECENT_RULES];
+    let mut compiler = Compiler { arch, rules: Vec::new(), numbers: HashMap::new(), recent, spans: Vec::new(), loops };
     compiler.add_eh_frame(&file);
     compiler.add_debug_frame(&file);
     Some(compiler)
@@ -71,6 +75,8 @@ struct Compiler {
     arch: &'static Arch,
     rules: Vec<Rule>,
     numbers: HashMap<Rule, u32>,
+    /// Rules that were numbered lately, by a hash that costs less than that of the map: most rows have one of a few rules.
+    recent: Vec<(Rule, Option<u32>)>,
     spans: Vec<Span>,
     loops: Loops,
 }
@@ -164,11 +170,21 @@ impl Compiler {
     }
 
     fn number(&mut self, rule: Rule) -> u32 {
+        let place = RuleEntry::from(&rule).place() % RECENT_RULES;
+        if let Some((known, Some(number))) = self.recent.get(place)
+            && *known == rule
+        {
+            return *number;
+        }
         let rules = &mut self.rules;
-        *self.numbers.entry(rule).or_insert_with(|| {
+        let number = *self.numbers.entry(rule).or_insert_with(|| {
             rules.push(rule);
             (rules.len() - 1) as u32
-        })
+        });
+        if let Some(place) = self.recent.get_mut(place) {
+            *place = (rule, Some(number));
+        }
+        number
     }
 
     /// `signals`: an image without any information gets rows if it has the frame of a signal, as the vDSO of AArch64.

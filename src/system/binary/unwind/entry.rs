@@ -108,6 +108,14 @@ impl From<&Rule> for RuleEntry {
 }
 
 impl RuleEntry {
+    /// A number that spreads rules over the places of a table.
+    pub(super) fn place(&self) -> usize {
+        let kinds = i32::from_le_bytes([self.cfa, self.fp, self.ra, self.flags]);
+        let numbers = [self.cfa_offset, self.cfa_second, self.fp_offset, self.ra_offset, self.third_offset];
+        let mixed = numbers.iter().fold(kinds, |mixed, number| mixed.wrapping_mul(31).wrapping_add(*number));
+        (mixed.cast_unsigned().wrapping_mul(0x9e37_79b9) >> 16) as usize
+    }
+
     /// Decodes the rule; `None` if it is invalid.
     pub fn rule(&self) -> Option<Rule> {
         let cfa = match self.cfa {
