@@ -13,15 +13,22 @@ impl<'c> Builder<'_, 'c> {
     pub(super) fn find_page(&mut self, limit: u32, state: PointerValue<'c>, addr: IntValue<'c>, target: &UnwindTarget) {
         self.store(state, MISS_ADDR, 8, addr);
         let slot = self.load(state, STATE_SLOT, U64);
-        self.global(&format!("unwind_find_page_{limit}"), &[slot], |e, numbers| {
+        // one after the other, because the stack for nested calls is limited
+        self.global(&format!("unwind_find_mapping_{limit}"), &[slot], |e, numbers| {
             let state = e.walk_memory_of(limit, numbers);
             let zero = e.int(0);
-            for word in [VALUE, MAPPING, MISS_START, MISS_END, MISS_FILE, MISS_FILE + 8, MISS_FILE + 16] {
-                e.store(state, word, 8, zero);
-            }
+            e.store(state, MAPPING, 8, zero);
             match target.tree {
                 MappingTree::Maple(root) => e.find_in_maple_tree(limit, state, root),
                 MappingTree::RedBlack(root, node) => e.find_in_red_black_tree(limit, state, root, node, target.vma),
+            }
+            e.int(0)
+        });
+        self.global(&format!("unwind_find_page_{limit}"), &[slot], |e, numbers| {
+            let state = e.walk_memory_of(limit, numbers);
+            let zero = e.int(0);
+            for word in [VALUE, MISS_START, MISS_END, MISS_FILE, MISS_FILE + 8, MISS_FILE + 16] {
+                e.store(state, word, 8, zero);
             }
             let mapping = e.load(state, MAPPING, U64);
             e.note_mapping(state, mapping, target);
@@ -51,11 +58,12 @@ impl<'c> Builder<'_, 'c> {
         turn: impl FnOnce(&mut Self, PointerValue<'c>) -> IntValue<'c>,
     ) {
         let slot = self.load(state, STATE_SLOT, U64);
-        self.bounded_loop(&format!("unwind_descend_{limit}"), height, &[slot], |e, _, slot| {
-            e.global(&format!("unwind_level_{limit}"), slot, |e, numbers| {
+        self.count(height, |e, _| {
+            let done = e.global(&format!("unwind_level_{limit}"), &[slot], |e, numbers| {
                 let state = e.walk_memory_of(limit, numbers);
                 turn(e, state)
-            })
+            });
+            e.if_(done, |e| e.break_());
         });
     }
 
