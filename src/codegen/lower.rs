@@ -20,10 +20,7 @@ use crate::system::kernel::trampolines::{self, Refusal};
 /// The script with its probes on the cheapest mechanisms.
 pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
     if env.settings.refuses(Mechanism::Unroll) {
-        for probe in &mut script.probes {
-            hir::loops_for_unrolls(&mut probe.body);
-            probe.functions.iter_mut().for_each(|f| hir::loops_for_unrolls(&mut f.body));
-        }
+        script.turn_unrolls_into_loops();
     }
     let after_entry = latency_pairs::exits(&script, env.invocation);
     let all: Vec<BodyNeeds> =

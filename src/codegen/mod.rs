@@ -176,13 +176,19 @@ pub fn compile_with(
     env: &Env,
     sources: &[Source],
     dumps: Dumps,
-    known: Option<&mut KnownCode>,
+    mut known: Option<&mut KnownCode>,
 ) -> Result<Compiled, EmitError> {
     let many = limits::far_too_many_maps(script);
     if !many.is_empty() {
         return Err(many.into());
     }
-    let compiled = compile_within_limits(script, env, sources, dumps, known)?;
+    let mut compiled = compile_within_limits(script, env, sources, dumps, known.as_deref_mut());
+    if compiled.as_ref().is_err_and(EmitError::is_for_length) && script.unrolls() {
+        let mut script = script.clone();
+        script.turn_unrolls_into_loops();
+        compiled = compile_within_limits(&script, env, sources, dumps, known);
+    }
+    let compiled = compiled?;
     if exceeded(&Ok(&compiled)).is_some() {
         return Err(limits::too_much(&compiled, script, env.sys).into());
     }

@@ -83,6 +83,23 @@ fn a_different_script_reuses_the_code_of_a_walk() {
     assert!(!known.has_grown());
 }
 
+/// Branches have 16 bits before Linux 6.6, and this one leads over 300 copies of a statement.
+#[test]
+fn copies_that_no_branch_can_skip_become_a_loop() {
+    let sys = older_kernel();
+    let text = "end { if (pid == 1) { unroll (100) { unroll (3) { @[kstack] = count(); } } } }";
+    let refused = Settings { allow_unsafe: true, no_features: vec![Mechanism::Unroll], ..Settings::default() };
+    assert!(object(text, &sys, None) == object_with(text, &sys, None, &refused));
+
+    let source = Source { name: "reuse".into(), text: text.into() };
+    let settings = Settings { allow_unsafe: true, ..Settings::default() };
+    let Checked { script, invocation, .. } = check_text("reuse", text, &Env::new(&sys, &settings)).unwrap_or_else(|e| panic!("{e:?}"));
+    let env = Env { sys: &sys, settings: &settings, invocation: &invocation };
+    let walks = Walks { unwinding: Unwinding::Whole, by_loop_helper: true };
+    let compiled = compile_within((STACK_LIMITS[0], walks), &script, &env, std::slice::from_ref(&source), Dumps::default(), None);
+    assert!(compiled.is_err_and(|e| e.is_for_length()));
+}
+
 fn older_kernel() -> Snapshot {
     let kernel = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels/6.1.rbts");
     let sys = Snapshot::open(&kernel).map(|kernel| kernel.with_files(Live::new()));
@@ -90,9 +107,12 @@ fn older_kernel() -> Snapshot {
 }
 
 fn object(text: &str, sys: &Snapshot, known: Option<&mut KnownCode>) -> Vec<u8> {
-    let settings = Settings { allow_unsafe: true, ..Settings::default() };
+    object_with(text, sys, known, &Settings { allow_unsafe: true, ..Settings::default() })
+}
+
+fn object_with(text: &str, sys: &Snapshot, known: Option<&mut KnownCode>, settings: &Settings) -> Vec<u8> {
     let source = Source { name: "reuse".into(), text: text.into() };
-    let checked = check_text("reuse", text, &Env::new(sys, &settings));
+    let checked = check_text("reuse", text, &Env::new(sys, settings));
     let Checked { script, settings, invocation, .. } = checked.unwrap_or_else(|e| panic!("{text}: {e:?}"));
     let env = Env { sys, settings: &settings, invocation: &invocation };
     let script = lower(script, &env);

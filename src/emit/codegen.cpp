@@ -1,8 +1,11 @@
-// Generates code with LLVM's back end, and adds a pass after the passes of LLVM.
+// Generates code with LLVM's back end, and adds passes after the passes of LLVM.
 //
 // Before Linux 6.8, the verifier accepts a loop only if its back edge is a jump. If the last block of a loop falls through into
 // the first, the verifier reports "back-edge from insn 41 to 42" (`push_insn` with `loop_ok`, kernel/bpf/verifier.c). LLVM lays
 // out loops that way to save a jump, even if the blocks were in another order before.
+//
+// The processor v3, which is that of kernels before Linux 6.6, has branches with offsets of 16 bits only. If a branch goes farther,
+// LLVM ends the process when it writes the object. This is reported as an error instead.
 
 #include "subroutines.h"
 #include "llvm-c/Core.h"
@@ -16,6 +19,7 @@
 #include "llvm/CodeGen/TargetInstrInfo.h"
 #include "llvm/CodeGen/TargetPassConfig.h"
 #include "llvm/CodeGen/TargetSubtargetInfo.h"
+#include "llvm/IR/DiagnosticInfo.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
 #include "llvm/Support/raw_ostream.h"
@@ -87,6 +91,47 @@ public:
 
 char BackEdges::ID = 0;
 
+// Reports branches that go too far, and removes them.
+class BranchRange : public MachineFunctionPass {
+public:
+  static char ID;
+  BranchRange() : MachineFunctionPass(ID) {}
+
+  StringRef getPassName() const override { return "range of branches"; }
+
+  bool runOnMachineFunction(MachineFunction &function) override {
+    const TargetInstrInfo &instructions = *function.getSubtarget().getInstrInfo();
+    // The positions of blocks, and of the instructions after branches.
+    DenseMap<const MachineBasicBlock *, int64_t> starts;
+    SmallVector<std::pair<MachineInstr *, int64_t>, 32> branches;
+    int64_t slots = 0;
+    for (MachineBasicBlock &block : function) {
+      starts[&block] = slots;
+      for (MachineInstr &instruction : block) {
+        if (instruction.isMetaInstruction())
+          continue;
+        slots += instructions.getName(instruction.getOpcode()) == "LD_imm64" ? 2 : 1;
+        if (any_of(instruction.operands(), [](const MachineOperand &operand) { return operand.isMBB(); }))
+          branches.push_back({&instruction, slots});
+      }
+    }
+    bool reported = false;
+    for (auto [branch, end] : branches)
+      for (const MachineOperand &operand : branch->operands())
+        if (operand.isMBB() && !isInt<16>(starts[operand.getMBB()] - end) && !reported) {
+          reported = true;
+          const Function &source = function.getFunction();
+          source.getContext().diagnose(DiagnosticInfoUnsupported(source, "branch range exceeded", branch->getDebugLoc()));
+        }
+    if (reported)
+      for (auto [branch, end] : branches)
+        branch->eraseFromParent();
+    return reported;
+  }
+};
+
+char BranchRange::ID = 0;
+
 } // namespace
 
 // Generates an object or assembly, as LLVMTargetMachineEmitToMemoryBuffer does. Returns null if the target has no such output.
@@ -108,6 +153,8 @@ extern "C" LLVMMemoryBufferRef rbt_generate(LLVMModuleRef module, LLVMTargetMach
   config->addMachinePasses();
   config->setInitialized();
   passes.add(new BackEdges());
+  if (machine->getTargetCPU() == "v3")
+    passes.add(new BranchRange());
   if (known)
     passes.add(known_code(known));
   if (machine->addAsmPrinter(passes, out, nullptr, type, info->getMMI().getContext()))

@@ -51,6 +51,11 @@ impl EmitError {
     pub fn is_for_stack(&self) -> bool {
         self.messages.iter().any(|m| m.contains("stack limit"))
     }
+
+    /// A function is longer than the range of its branches, which is 16 bits before Linux 6.6 (`codegen.cpp`).
+    pub fn is_for_length(&self) -> bool {
+        self.messages.iter().any(|m| m.contains("branch range exceeded"))
+    }
 }
 
 /// A finished object.

@@ -62,11 +62,12 @@ pub(crate) fn not_compiled(error: &EmitError, sources: &[Source]) -> Diagnostics
     all.dedup();
     for message in &error.messages {
         let (span, text) = located(message, sources);
-        let (text, help) = match text.contains("stack limit") || text.contains("built-in function 'mem") {
-            true => {
-                ("it needs more than the 512 bytes of a BPF program's stack".into(), "use fewer values at a time, or store them in maps")
-            }
-            false => (text, "this is a bug in rbt: please report it with the script"),
+        let (text, help) = if text.contains("stack limit") || text.contains("built-in function 'mem") {
+            ("it needs more than the 512 bytes of a BPF program's stack".into(), "use fewer values at a time, or store them in maps")
+        } else if error.is_for_length() {
+            ("it needs branches over more than 32,767 instructions, which kernels before 6.6 lack".into(), "split it among several probes")
+        } else {
+            (text, "this is a bug in rbt: please report it with the script")
         };
         let message = format!("cannot compile this: {text}");
         // LLVM repeats it for each instruction

@@ -431,10 +431,18 @@ impl Script {
         }
         any
     }
+
+    /// Turns each `unroll` into a loop, which is smaller than copies of its body, though not faster.
+    pub fn turn_unrolls_into_loops(&mut self) {
+        for probe in &mut self.probes {
+            loops_for_unrolls(&mut probe.body);
+            probe.functions.iter_mut().for_each(|f| loops_for_unrolls(&mut f.body));
+        }
+    }
 }
 
 /// Turns each `unroll` among these statements, and in their blocks and expressions, into a loop.
-pub fn loops_for_unrolls(stmts: &mut [Stmt]) {
+fn loops_for_unrolls(stmts: &mut [Stmt]) {
     for stmt in stmts {
         stmt.visit_parts(&mut |part| match part {
             Child::Stmts(inner) => loops_for_unrolls(inner),

@@ -548,7 +548,7 @@ fn every_unroll_can_be_a_loop() {
                 @b[{ unroll(7) { @a++; } @a }] = ({ unroll(8) { @a++; } 1 }) + @b[{ unroll(9) { @a++; } @a }]; }";
     let (mut script, _) = run(text, &Settings::default()).map_err(|d| format!("{d:?}")).unwrap();
     assert_eq!(dump(&script).matches("unroll(").count(), 8);
-    script.probes.iter_mut().for_each(|probe| super::hir::loops_for_unrolls(&mut probe.body));
+    script.turn_unrolls_into_loops();
     assert!(!script.unrolls(), "{}", dump(&script));
     assert_eq!(dump(&script).matches("for ").count(), 8, "{}", dump(&script));
 }
