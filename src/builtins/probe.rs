@@ -113,7 +113,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::RETVAL,
         risky: false,
         codegen: Codegen::Context(ArgRef::Retval),
-        doc: "Return value of the traced function. It is unsigned, except for fexit and declared results of less than 32 bits: cast it, as in `(int32)retval < 0`. Of a tuple, struct or enum of Rust or Go, it is the first number, such as the discriminant: 1 for `Some` of Option<u8>.",
+        doc: "Return value of the traced function. It is unsigned, except for fexit and declared results of less than 32 bits: cast it, as in `(int32)retval < 0`. Of a tuple, struct or enum of Rust or Go, it is the first number, such as the discriminant: 1 for `Some` of Option<u8>. Of an object in memory, it is the address.",
         example: "uretprobe:/bin/bash:readline { printf(\"%s\\n\", str(retval)); }",
     },
     Builtin {

@@ -43,6 +43,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 let message = format!("strlen takes a string, but this is {}", a.ty);
                 return Err(Diagnostic::error("type-mismatch", a.span, message).help("for an address, use strlen(str(…))"));
             }
+            refuse_arrays_without_text(f)?;
             if !bind_text_location(f)? {
                 f.bind_consts(&[f.settings.max_strlen as i64]);
             }
@@ -190,7 +191,20 @@ fn counted<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, text: (IntValue<'c>, IntVa
     Operand { ty: u.ty.clone(), repr: Repr::Mem(to, Some(read)) }
 }
 
+/// Refuses arrays whose elements are not bytes.
+fn refuse_arrays_without_text(f: &CallInfo) -> Result<(), Diagnostic> {
+    match f.args.first() {
+        Some(a) if matches!(&a.ty, Type::Array(elem, _) if elem.size() != 1) => {
+            let message = format!("{} takes text, but this is {}", f.name, a.ty);
+            Err(Diagnostic::error("type-mismatch", a.span, message)
+                .help("print the array itself, one of its elements, or its bytes by buf()"))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn str_type(f: &CallInfo) -> Result<Type, Diagnostic> {
+    refuse_arrays_without_text(f)?;
     let max = size_limit(f);
     if bind_text_location(f)? {
         // one more byte than requested, for the NUL

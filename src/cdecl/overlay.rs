@@ -178,6 +178,7 @@ impl TargetInfo for Declarations<'_> {
         source_line(path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing>;
         never_returns(path: &Path, function: &Function) -> bool;
         retval(path: &Path, function: &Function) -> Result<Option<Int>, NoLocation>;
+        result_type(path: &Path, function: &Function) -> Option<Type>;
         inlined(path: &Path, function: &str) -> Option<Inlined>;
         arguments(path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing>;
         types_missing() -> Option<Missing>;

@@ -247,9 +247,15 @@ impl<'a, 'c> Gen<'a, 'c> {
         if matches!(op, BinOp::And | BinOp::Or) {
             let left = self.condition(a);
             let branch = self.e.begin_choose(left);
-            let yes = if op == BinOp::And { self.truth(b) } else { self.e.int(1) };
+            let right = |g: &mut Self| {
+                if conditions(expr) > MERGED_CONDITIONS {
+                    g.e.keep_apart();
+                }
+                g.truth(b)
+            };
+            let yes = if op == BinOp::And { right(self) } else { self.e.int(1) };
             self.e.choose_else(&branch, yes);
-            let no = if op == BinOp::And { self.e.int(0) } else { self.truth(b) };
+            let no = if op == BinOp::And { self.e.int(0) } else { right(self) };
             let v = self.e.end_choose(branch, no);
             return Operand::reg(ty.clone(), v);
         }
@@ -620,4 +626,21 @@ fn narrowed<'c>(e: &Builder<'_, 'c>, v: IntValue<'c>, ty: &Type) -> IntValue<'c>
         Some(int) => e.fit(v, int),
         None => v,
     }
+}
+
+/// Number of conditions of a chain of `&&` and `||` that LLVM may merge. From some twenty on, it merges so many that the verifier
+/// sees their results in all combinations.
+const MERGED_CONDITIONS: usize = 8;
+
+/// Counts the conditions of a chain, if there are not far more than [`MERGED_CONDITIONS`].
+fn conditions(e: &Expr) -> usize {
+    let (mut n, mut rest) = (0, vec![e]);
+    while let Some(e) = rest.pop().filter(|_| n <= MERGED_CONDITIONS) {
+        if let ExprKind::Binary(BinOp::And | BinOp::Or, a, b) = &e.kind {
+            rest.extend([&**a, &**b]);
+        } else {
+            n += 1;
+        }
+    }
+    n
 }

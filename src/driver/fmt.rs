@@ -44,7 +44,8 @@ fn one(args: &Fmt, input: &Program) -> Result<bool, Failure> {
     let changes = text != source.text;
     if args.diff && changes {
         let diff = similar::TextDiff::from_lines(source.text.as_str(), text.as_str());
-        let diff = diff.unified_diff().header(&source.name, &format!("{} (formatted)", source.name)).to_string();
+        let name = diag::plain(&source.name);
+        let diff = diff.unified_diff().header(&name, &format!("{name} (formatted)")).to_string();
         let shown = if io::stdout().is_terminal() { diag::plain_lines(&diff) } else { diff };
         to_stdout(|out| out.write_all(shown.as_bytes()))?;
     }

@@ -161,6 +161,14 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
+    /// Keeps this block behind its branch. LLVM merges short blocks of comparisons into one without branches, which BPF cannot
+    /// express: each comparison becomes a number by a branch of its own, and all results live at once.
+    pub fn keep_apart(&self) {
+        let asm =
+            self.llcx.create_inline_asm(self.llcx.void_type().fn_type(&[], false), String::new(), String::new(), true, false, None, false);
+        ok(self.b.build_indirect_call(self.llcx.void_type().fn_type(&[], false), asm, &[], ""));
+    }
+
     /// Turns an address into a plain number, so that the verifier allows arithmetic with it: the verifier treats the result of
     /// a byte swap as unknown (`check_alu_op` of kernel/bpf/verifier.c). Only helpers can then read from this address.
     pub fn forget_pointer_type(&self, addr: IntValue<'c>) -> IntValue<'c> {

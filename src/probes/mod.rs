@@ -301,6 +301,10 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     fn retval(&self, _site: &ProbeSite, _env: &Env) -> Result<Option<Int>, NoLocation> {
         Ok(None)
     }
+    /// The type of the result as the site's function declares it, for a kind that finds it on demand.
+    fn result_type(&self, _site: &ProbeSite, _env: &Env) -> Option<Type> {
+        None
+    }
     /// The arguments of a site for `-lv`, as its debug information declares them: `const char * filename`.
     fn declarations(&self, _site: &ProbeSite, _env: &Env) -> Result<Vec<String>, Diagnostic> {
         Ok(Vec::new())

@@ -11,14 +11,15 @@ use std::sync::Arc;
 use super::uses::NamesOfTypes;
 use super::{CheckContext, Tables, options, types, uses};
 use crate::builtins::options::ScriptOption;
-use crate::builtins::{Accepts, Codegen};
+use crate::builtins::{Accepts, Codegen, Param};
 use crate::diag::{Diagnostic, Severity, Span};
 use crate::probes::search::{self, NO_MATCH, no_match, written};
 use crate::probes::{self, ArgRef, Attach, Context, ContextFeatures, Env, ProbeKind, ProbeSite, timer};
 use crate::settings::{Argument, Invocation, MissingProbes, Mode, Settings};
 use crate::syntax::ast::{self, AttachPoint, ExprKind, Segment};
-use crate::system::{AmbiguousType, TargetInfo, TypeName};
-use crate::types::{Enum, Int, Type};
+use crate::system::binary::string_layouts;
+use crate::system::{AmbiguousType, NoLocation, TargetInfo, TypeName};
+use crate::types::{Enum, Space, Type};
 
 /// A script's probe and the sites of its attach points.
 pub struct Job<'a> {
@@ -374,6 +375,15 @@ fn split_segments(text: &str, span: Span) -> Vec<Segment> {
     parts
 }
 
+/// How a probe reads a text that is the result of a function.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum ResultAsText {
+    No,
+    /// With a length that the script states.
+    WithLength,
+    Whole,
+}
+
 /// How a body's meaning depends on its site.
 struct Needs {
     /// On any property of the context.
@@ -382,6 +392,8 @@ struct Needs {
     fields: bool,
     /// The result.
     result: bool,
+    /// The text that the result is or points to.
+    text: ResultAsText,
     /// On a property that no two sites share.
     site: bool,
 }
@@ -411,7 +423,7 @@ fn definitions_use(check_cx: &CheckContext, tables: &Tables, is_wanted: fn(&ArgR
 }
 
 fn needs(probe: &ast::Probe, check_cx: &CheckContext, tables: &Tables) -> Needs {
-    let mut n = Needs { context: false, fields: false, result: false, site: false };
+    let mut n = Needs { context: false, fields: false, result: false, text: ResultAsText::No, site: false };
     uses::expressions(probe, &mut |e| {
         let name = match &e.kind {
             ExprKind::Ident(name) => name.as_str(),
@@ -430,6 +442,7 @@ fn needs(probe: &ast::Probe, check_cx: &CheckContext, tables: &Tables) -> Needs 
                 context: true,
                 fields: n.fields || definitions_use(check_cx, tables, is_args),
                 result: n.result || definitions_use(check_cx, tables, is_result),
+                text: n.text,
                 site: false,
             };
             return;
@@ -440,6 +453,17 @@ fn needs(probe: &ast::Probe, check_cx: &CheckContext, tables: &Tables) -> Needs 
             || row.params.iter().any(|p| matches!(p.accepts, Accepts::Addr | Accepts::StrOrAddr | Accepts::TextOrAddr));
         n.fields |= matches!(&row.codegen, Codegen::Context(value) if is_args(value));
         n.result |= matches!(&row.codegen, Codegen::Context(value) if is_result(value));
+        if let ExprKind::Call { args, .. } = &e.kind {
+            let reads_result = |(param, arg): (&Param, &ast::Arg)| {
+                let ast::Arg::Expr(ast::Expr { kind: ExprKind::Ident(name), .. }) = arg else { return false };
+                let row = (tables.row)(name.as_str());
+                param.accepts == Accepts::TextOrAddr
+                    && row.is_some_and(|row| matches!(&row.codegen, Codegen::Context(value) if is_result(value)))
+            };
+            if row.params.iter().zip(args).any(reads_result) {
+                n.text = n.text.max(if args.len() > 1 { ResultAsText::WithLength } else { ResultAsText::Whole });
+            }
+        }
     });
     n.site = depends_on_site(probe, check_cx, tables);
     n.context |= n.site;
@@ -496,13 +520,40 @@ impl Meanings {
     }
 }
 
-/// Returns the sites with the types of their results, if these are narrow. Reports sites whose results cannot be read, and leaves out
-/// those of a pattern that has others.
-fn with_readable_results(sites: Vec<ProbeSite>, env: &Env, diags: &mut Vec<Diagnostic>) -> Vec<(ProbeSite, Option<Int>)> {
+/// Size of the largest object that registers return, in bytes.
+const REGISTERS: u32 = 16;
+
+/// The type of `retval` at a site. `None` is the entire register. If it is read as text, it points to an object with a text if the
+/// result is such an object in memory, or its address.
+fn result_at(site: &ProbeSite, text: ResultAsText, env: &Env) -> Result<Option<Type>, NoLocation> {
+    let narrow = site.kind.retval(site, env)?;
+    let declared = if text == ResultAsText::No { None } else { site.kind.result_type(site, env) };
+    let Some(ty) = declared.filter(|ty| string_layouts::is_text(env.sys, ty))
+    else {
+        return Ok(narrow.map(Type::Int));
+    };
+    match ty {
+        Type::Struct(object) if object.size <= REGISTERS => match text {
+            ResultAsText::Whole => Err(NoLocation::Text),
+            ResultAsText::WithLength | ResultAsText::No => Ok(narrow.map(Type::Int)),
+        },
+        Type::Struct(_) => Ok(Some(Type::Ptr(Box::new(ty), Space::User))),
+        address => Ok(Some(address)),
+    }
+}
+
+/// Returns the sites with the types of their results, if these are not the entire register. Reports sites whose results cannot be
+/// read, and leaves out those of a pattern that has others.
+fn with_readable_results(
+    sites: Vec<ProbeSite>,
+    text: ResultAsText,
+    env: &Env,
+    diags: &mut Vec<Diagnostic>,
+) -> Vec<(ProbeSite, Option<Type>)> {
     let (mut readable, mut unreadable) = (Vec::new(), Vec::new());
     for site in sites {
-        match site.kind.retval(&site, env) {
-            Ok(narrow) => readable.push((site, narrow)),
+        match result_at(&site, text, env) {
+            Ok(ty) => readable.push((site, ty)),
             Err(why) => unreadable.push((why, site)),
         }
     }
@@ -536,8 +587,8 @@ fn with_contexts<'a>(
     diags: &mut Vec<Diagnostic>,
 ) -> Job<'a> {
     let needs = needs(probe, check_cx, tables);
-    let (sites, results): (Vec<ProbeSite>, Vec<Option<Int>>) = match needs.result {
-        true => with_readable_results(sites, env, diags).into_iter().unzip(),
+    let (sites, results): (Vec<ProbeSite>, Vec<Option<Type>>) = match needs.result {
+        true => with_readable_results(sites, needs.text, env, diags).into_iter().unzip(),
         false => sites.into_iter().map(|site| (site, None)).unzip(),
     };
     let meanings: Vec<Meanings> = match sites.as_slice() {
@@ -562,7 +613,7 @@ fn with_contexts<'a>(
             if needs.fields && context.fields.is_empty() {
                 context.fields = site.kind.fields(site, env)?;
             }
-            context.retval = context.retval.or_else(|| results.get(i).copied().flatten().map(Type::Int));
+            context.retval = context.retval.or_else(|| results.get(i).cloned().flatten());
             Ok(context)
         });
         let context = match context {

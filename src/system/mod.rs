@@ -287,6 +287,10 @@ pub trait TargetInfo {
     fn retval(&self, _path: &Path, _function: &Function) -> Result<Option<Int>, NoLocation> {
         Ok(None)
     }
+    /// The declared type of a function's result. Of several results of Go, it is the first that is not empty.
+    fn result_type(&self, _path: &Path, _function: &Function) -> Option<Type> {
+        None
+    }
     /// Does the debug information declare this function `noreturn`?
     fn never_returns(&self, _path: &Path, _function: &Function) -> bool {
         false

@@ -4,6 +4,7 @@
 
 mod find;
 
+use std::path::Path;
 use std::rc::Rc;
 
 use super::search::{Place, Search};
@@ -13,7 +14,7 @@ use crate::emit::{Builder, Helper, IntValue, Operand, PointerValue};
 use crate::syntax::ast::AttachPoint;
 use crate::system::binary::{demangle, instructions};
 use crate::system::machine::arch::Arch;
-use crate::system::{Abi, Argument, Binary, BinaryFile, Feature, Missing, NoLocation, Piece, Source};
+use crate::system::{Abi, Argument, Binary, BinaryFile, Feature, Function, Missing, NoLocation, Piece, Source};
 use crate::types::{Field, Int, Space, Type};
 use find::{UprobeLocation, UprobeTarget};
 
@@ -178,6 +179,15 @@ fn put_piece<'c>(e: &mut Builder<'_, 'c>, to: PointerValue<'c>, offset: u32, siz
     }
 }
 
+/// Queries a fact about the function of a site.
+fn of_function<T>(site: &ProbeSite, env: &Env, query: impl FnOnce(&Path, &Function) -> T) -> Option<T> {
+    let Attach::Uprobe { path, offset, function_offset, function, .. } = &site.attach else { return None };
+    let binary = env.sys.binary(path).ok()?;
+    let entry = offset.checked_sub(*function_offset);
+    let function = binary.functions_named(function).find(|f| Some(f.offset) == entry)?;
+    Some(query(path, function))
+}
+
 impl Search for Uprobe {
     fn names(&self) -> &'static [&'static str] {
         self.info.names
@@ -299,14 +309,13 @@ impl ProbeKind for Uprobe {
     }
 
     fn retval(&self, site: &ProbeSite, env: &Env) -> Result<Option<Int>, NoLocation> {
-        let Attach::Uprobe { path, offset, function_offset, function, .. } = &site.attach else { return Ok(None) };
-        let Ok(binary) = env.sys.binary(path) else { return Ok(None) };
-        let entry = offset.checked_sub(*function_offset);
-        match binary.functions_named(function).find(|f| Some(f.offset) == entry) {
-            // `retval` is unsigned in bpftrace, whose scripts expect the zeros by which compilers usually extend an int.
-            Some(function) => Ok(env.sys.retval(path, function)?.map(|int| Int { signed: int.signed && int.bytes < 4, ..int })),
-            None => Ok(None),
-        }
+        let known = of_function(site, env, |path, function| env.sys.retval(path, function));
+        // `retval` is unsigned in bpftrace, whose scripts expect the zeros by which compilers usually extend an int.
+        Ok(known.transpose()?.flatten().map(|int| Int { signed: int.signed && int.bytes < 4, ..int }))
+    }
+
+    fn result_type(&self, site: &ProbeSite, env: &Env) -> Option<Type> {
+        of_function(site, env, |path, function| env.sys.result_type(path, function)).flatten()
     }
 
     fn declarations(&self, site: &ProbeSite, env: &Env) -> Result<Vec<String>, Diagnostic> {

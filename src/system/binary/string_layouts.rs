@@ -97,6 +97,11 @@ pub fn structure(ty: &Type) -> Option<&Arc<Struct>> {
     if let Type::Struct(structure) = ty { Some(structure) } else { None }
 }
 
+/// Is a value of this type text in a struct, or its address?
+pub fn is_text(sys: &dyn TargetInfo, ty: &Type) -> bool {
+    structure(ty).is_some_and(|structure| string_layout(sys, structure).is_some())
+}
+
 /// The remedy for a type of which only the name is known.
 pub const ONLY_DECLARED: &str = "the debug information has only its name; Clang describes it with -fstandalone-debug";
 

@@ -302,6 +302,10 @@ impl TargetInfo for Live {
         self.types_of(path).map_or(Ok(None), |types| types.retval(function))
     }
 
+    fn result_type(&self, path: &Path, function: &Function) -> Option<Type> {
+        self.types_of(path).ok()?.result_type(function)
+    }
+
     fn never_returns(&self, path: &Path, function: &Function) -> bool {
         self.types_of(path).is_ok_and(|types| types.never_returns(function))
     }

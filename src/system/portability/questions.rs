@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::forward::forward;
 use crate::system::binary::instructions::InstructionBoundary;
+use crate::system::binary::string_layouts;
 use crate::system::kernel::functions::{Functions, Symbols};
 use crate::system::kernel_types::{KernelTypes, Prototype};
 use crate::system::machine::arch::Arch;
@@ -226,11 +227,11 @@ pub(super) fn digest_of_binary(answer: &Result<Arc<Binary>, Missing>) -> u128 {
     }
 }
 
-/// The type of a function's result in a binary, if both exist.
-pub(super) fn retval_by_name(sys: &dyn TargetInfo, path: &Path, function: &str) -> Result<Option<Int>, NoLocation> {
+/// The type of a function's result in a binary, if both exist, and whether it is text.
+pub(super) fn retval_by_name(sys: &dyn TargetInfo, path: &Path, function: &str) -> Result<(Option<Int>, bool), NoLocation> {
     let binary = sys.binary(path).ok();
-    let found = binary.as_ref().and_then(|binary| binary.functions_named(function).next());
-    found.map_or(Ok(None), |found| sys.retval(path, found))
+    let Some(found) = binary.as_ref().and_then(|binary| binary.functions_named(function).next()) else { return Ok((None, false)) };
+    Ok((sys.retval(path, found)?, sys.result_type(path, found).is_some_and(|ty| string_layouts::is_text(sys, &ty))))
 }
 
 type ListNames<'a> = dyn Fn(&mut dyn FnMut(&str)) + 'a;
@@ -557,6 +558,17 @@ impl TargetInfo for Recorder<'_> {
         let question = Question::Retval(path.into(), function.name.clone());
         self.record_as(question.clone(), || question.answer(self.sys));
         self.sys.retval(path, function)
+    }
+
+    fn result_type(&self, path: &Path, function: &Function) -> Option<Type> {
+        let question = Question::Retval(path.into(), function.name.clone());
+        self.record_as(question.clone(), || question.answer(self.sys));
+        let ty = self.sys.result_type(path, function)?;
+        // the layout of the text is that of this file
+        if string_layouts::is_text(self.sys, &ty) {
+            self.contents(path);
+        }
+        Some(ty)
     }
 
     fn never_returns(&self, path: &Path, function: &Function) -> bool {

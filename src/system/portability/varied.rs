@@ -225,6 +225,10 @@ impl TargetInfo for VariedTarget<'_> {
         self.sys.retval(unmoved(path), &self.original(path, function))
     }
 
+    fn result_type(&self, path: &Path, function: &Function) -> Option<Type> {
+        self.sys.result_type(unmoved(path), &self.original(path, function))
+    }
+
     fn types_missing_in_binary(&self, path: &Path) -> Option<Missing> {
         self.sys.types_missing_in_binary(unmoved(path))
     }

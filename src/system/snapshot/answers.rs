@@ -54,6 +54,10 @@ impl TargetInfo for Snapshot {
         self.files.retval(path, function)
     }
 
+    fn result_type(&self, path: &Path, function: &Function) -> Option<Type> {
+        self.files.result_type(path, function)
+    }
+
     fn never_returns(&self, path: &Path, function: &Function) -> bool {
         self.files.never_returns(path, function)
     }

@@ -31,6 +31,10 @@ pub enum NoLocation {
     Memory,
     /// It is in memory if its class is not trivially copyable, which the debug information does not say, else in a vector register.
     Unstated,
+    /// It is in memory or in registers, which Rust decides by rules that the debug information does not say.
+    MemoryOrRegisters,
+    /// It is a text, whose address and length are in different registers.
+    Text,
     /// Its type is unknown.
     Type,
     /// The function returns nothing.
@@ -56,6 +60,8 @@ impl fmt::Display for NoLocation {
             NoLocation::Order => "the debug information does not have the arguments in the order of their registers",
             NoLocation::Memory => "it is in memory, and no register has its address",
             NoLocation::Unstated => "the debug information does not say whether it is in memory or in a floating-point register",
+            NoLocation::MemoryOrRegisters => "the debug information does not say whether it is in memory or in registers",
+            NoLocation::Text => "its address and its length are in different registers, and retval is one of them",
             NoLocation::Type => "its type is not supported",
             NoLocation::Void => "the function returns nothing (void)",
             NoLocation::Empty => "it has no bytes",
@@ -72,7 +78,10 @@ impl NoLocation {
             NoLocation::VectorPart => "no BPF program reads floating-point registers; reg() reads the register of the other part",
             NoLocation::Constant(_) | NoLocation::Empty => "remove it: it is the same in every call",
             NoLocation::Void => "remove `retval`; reg() reads a register, whatever is in it",
-            NoLocation::Memory | NoLocation::Unstated => "read the value at the entry of the function that receives it",
+            NoLocation::Text => "pass the length to str(): reg() reads its register",
+            NoLocation::Memory | NoLocation::Unstated | NoLocation::MemoryOrRegisters => {
+                "read the value at the entry of the function that receives it"
+            }
             NoLocation::OptimizedAway
             | NoLocation::NotRecorded
             | NoLocation::Partly

@@ -3,6 +3,7 @@
 //! small integer, it has only the low bits.
 
 use gimli::DW_AT_type;
+use std::collections::BTreeSet;
 
 use super::calling_convention::{Class, is_go_result};
 use super::no_location::NoLocation;
@@ -61,6 +62,17 @@ impl BinaryTypes {
         }
     }
 
+    /// See [`crate::system::TargetInfo::result_type`].
+    pub fn result_type(&self, function: &Function) -> Option<Type> {
+        let die = self.function(function)?;
+        let entry = self.entry(die)?;
+        let ty = match function.abi {
+            Abi::SystemV => self.attribute_type(die, &entry),
+            Abi::Go | Abi::GoStack => self.go_result(die, &entry).0,
+        };
+        self.ty(ty?, 0)
+    }
+
     /// The integer in the low bits of the register with results of a type: the result, or its first number. C packs the members of a
     /// small struct into a register, and only what is above them may be anything; other languages return two numbers in two registers.
     fn result_int(&self, ty: Die, of_c: bool) -> Option<Int> {
@@ -113,7 +125,9 @@ impl BinaryTypes {
         let class = self.class(Some(ty));
         let in_part = divided || matches!(class, Some(Class::Mixed));
         let in_vector = special || homogeneous || in_part || matches!(class, Some(Class::Float(1..)));
+        let in_doubt = || (9..=16).contains(&size) && self.language(function) == Some(gimli::DW_LANG_Rust) && !self.is_scalar_pair(ty);
         match class {
+            _ if in_doubt() => Some(NoLocation::MemoryOrRegisters),
             // An object that is not trivially copyable is in memory.
             _ if in_vector && self.may_go_by_reference(Some(ty), 0) => Some(NoLocation::Unstated),
             _ if in_part => Some(NoLocation::VectorPart),
@@ -122,6 +136,40 @@ impl BinaryTypes {
             // The System V ABI returns the address in the register of `retval`.
             Some(Class::Memory(_) | Class::Reference) => (!self.arch.convention.result_comes_first).then_some(NoLocation::Memory),
             Some(Class::Integers(_) | Class::Float(_) | Class::Mixed) | None => None,
+        }
+    }
+
+    /// Does Rust return this value in two registers or one? It does if all variants have the same one or two numbers; otherwise the
+    /// version of the compiler decides (`Abi::ScalarPair` of rustc's layouts).
+    fn is_scalar_pair(&self, ty: Die) -> bool {
+        let mut scalars = BTreeSet::new();
+        self.add_scalars(ty, 0, 0, &mut scalars) && scalars.len() <= 2
+    }
+
+    /// Adds the offsets and sizes of the numbers of a value. Returns false if it has others than numbers, or too many.
+    fn add_scalars(&self, ty: Die, offset: u64, depth: u32, all: &mut BTreeSet<(u64, u32)>) -> bool {
+        let Some((die, entry)) = self.bare(ty).filter(|_| depth <= DEPTH && all.len() < PARTS) else { return false };
+        let size = |ty| self.ty(ty, 0).map_or(0, |ty| ty.size());
+        let mut member = |(die, entry): &(Die, Entry)| {
+            let at = Self::number(entry, gimli::DW_AT_data_member_location).unwrap_or(0);
+            self.referred(*die, entry, DW_AT_type).is_some_and(|ty| self.add_scalars(ty, offset.saturating_add(at), depth + 1, all))
+        };
+        match entry.tag() {
+            _ if size(ty) == 0 => true,
+            gimli::DW_TAG_structure_type => self.children(die).iter().all(|child| match child.1.tag() {
+                gimli::DW_TAG_member => member(child),
+                gimli::DW_TAG_variant_part => self.children(child.0).iter().all(|part| match part.1.tag() {
+                    gimli::DW_TAG_member => member(part),
+                    gimli::DW_TAG_variant => self.children(part.0).iter().filter(|(_, e)| e.tag() == gimli::DW_TAG_member).all(&mut member),
+                    _ => true,
+                }),
+                _ => true,
+            }),
+            gimli::DW_TAG_array_type | gimli::DW_TAG_union_type => false,
+            _ => {
+                all.insert((offset, size(ty)));
+                true
+            }
         }
     }
 
