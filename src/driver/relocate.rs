@@ -393,26 +393,23 @@ impl TrialCompiler<'_> {
     }
 
     fn variation(&self, numbers: &[Number], seed: u64) -> (Variation, Vec<u32>) {
-        let (mut by, mut values) = (Variation::default(), Vec::new());
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut by = Variation::default();
+        let mut choices = DistinctNumbers::new(seed);
         for number in numbers {
-            let any = splitmix(&mut state);
             match number {
                 Number::Part(index, part) => {
                     let align = self.recorded_answers.get(*index).map_or(8, |one| one.align(part)).max(1);
                     // loads have room for the sum of three offsets
-                    let value = 64 + (any % (8192 / u64::from(align))) as u32 * align;
+                    let value = choices.next(|any| 64 + (any % (8192 / u64::from(align))) as u32 * align);
                     by.parts.insert((*index, part.clone()), Change::To(value));
-                    values.push(value);
                 }
                 Number::Size(id) => {
-                    let value = 128 + (any % 500) as u32 * 8;
+                    let value = choices.next(|any| 128 + (any % 500) as u32 * 8);
                     by.sizes.insert(*id, value);
-                    values.push(value);
                 }
             }
         }
-        (by, values)
+        (by, choices.chosen)
     }
 
     /// The numbers that may have any value, together, by this criterion.
@@ -473,6 +470,35 @@ impl TrialCompiler<'_> {
     }
 }
 
+/// Random numbers, of which no two are close to each other: where two members are at the same offset, the compiler computes
+/// their addresses once, and the code has another shape.
+struct DistinctNumbers {
+    state: u64,
+    chosen: Vec<u32>,
+}
+
+impl DistinctNumbers {
+    /// Different seeds yield sequences that are unrelated.
+    fn new(mut seed: u64) -> Self {
+        Self { state: splitmix(&mut seed), chosen: Vec::new() }
+    }
+
+    /// Another number, of those that `from` makes of random ones.
+    fn next(&mut self, from: impl Fn(u64) -> u32) -> u32 {
+        const DISTANCE: u32 = 8;
+        const ATTEMPTS: usize = 100;
+        let mut value = from(splitmix(&mut self.state));
+        for _ in 0..ATTEMPTS {
+            if self.chosen.iter().all(|other| other.abs_diff(value) >= DISTANCE) {
+                break;
+            }
+            value = from(splitmix(&mut self.state));
+        }
+        self.chosen.push(value);
+        value
+    }
+}
+
 /// The splitmix generator: it yields the same numbers each time, so that a script has the same bundle.
 fn splitmix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -480,4 +506,22 @@ fn splitmix(state: &mut u64) -> u64 {
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ z >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_apart() {
+        for seed in 1..=SAMPLES {
+            let mut choices = DistinctNumbers::new(seed);
+            (0..200).for_each(|n| {
+                choices.next(|any| 64 + (any % 2048) as u32 * if n % 2 == 0 { 4 } else { 8 });
+            });
+            let mut sorted = choices.chosen.clone();
+            sorted.sort_unstable();
+            assert!(sorted.windows(2).all(|pair| pair[1] - pair[0] >= 8), "seed {seed}: {sorted:?}");
+        }
+    }
 }
