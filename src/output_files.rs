@@ -107,11 +107,12 @@ impl Destinations {
                 copy.map(File::from).map_err(|e| not_written(STDOUT, &e))?
             }
         };
-        let messages_terminal = io::stderr().is_terminal();
+        let escape_messages = io::stderr().is_terminal() || is_log_of_github();
         let terminal = file.is_terminal();
+        let escape_output = terminal || self.file.is_none() && is_log_of_github();
         let canvas = Canvas::of(&file, self.color && (self.file.is_none() || terminal));
-        let options = RenderOptions { terminal, messages_terminal, canvas, ..options.clone() };
-        let aside = RenderOptions { terminal: false, canvas: Canvas::default(), messages_terminal, maps_only: true, ..options.clone() };
+        let options = RenderOptions { escape_output, escape_messages, canvas, ..options.clone() };
+        let aside = RenderOptions { escape_output: false, canvas: Canvas::default(), escape_messages, maps_only: true, ..options.clone() };
         let mut beside = Vec::new();
         if let Some(format) = self.document {
             beside.push(OutputFile::to_stdout(format, &aside)?);
@@ -470,4 +471,10 @@ impl Renderer for Outputs {
     fn text(&self, value: &Value, reader: Reader, to: &mut Vec<u8>) {
         self.main.text(value, reader, to);
     }
+}
+
+/// Is the output the log of a step in GitHub Actions? The runner obeys workflow commands in it
+/// (<https://docs.github.com/actions/reference/workflows-and-actions/variables>).
+fn is_log_of_github() -> bool {
+    std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true")
 }

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -188,7 +188,7 @@ impl<'a> Launch<'a> {
 
     /// The screen of `--watch`, if there is a suitable terminal.
     fn watched(&self, to_file: bool, options: &RenderOptions) -> Option<WatchView> {
-        let every = self.run.watch.filter(|_| !to_file && options.terminal && self.run.is_text())?;
+        let every = self.run.watch.filter(|_| !to_file && io::stdout().is_terminal() && self.run.is_text())?;
         Some(WatchView { interval: every, title: self.script.title.clone(), options: options.clone(), hidden: self.script.hidden.clone() })
     }
 

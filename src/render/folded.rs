@@ -18,11 +18,11 @@ use super::{RenderOptions, Rendered, Renderer, text};
 /// Creates the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
     // All output except for maps goes to standard error.
-    let text = RenderOptions { terminal: options.messages_terminal, ..options.clone() };
+    let text = RenderOptions { escape_output: options.escape_messages, ..options.clone() };
     Box::new(Folded {
         text: text::make(&text),
         trailer: options.trunc_trailer.clone().into_bytes(),
-        visible: options.terminal,
+        visible: options.escape_output,
         beside: options.maps_only,
         maps: BTreeSet::new(),
         omitted: BTreeSet::new(),

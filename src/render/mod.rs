@@ -128,10 +128,10 @@ pub struct RenderOptions {
     pub warnings: bool,
     /// Maps with keys in aligned columns (`map_layout`); text only.
     pub tables: bool,
-    /// The output is a terminal, so control characters in values are escaped.
-    pub terminal: bool,
-    /// The same for messages: they go to a terminal.
-    pub messages_terminal: bool,
+    /// Control characters in values are escaped, because the output is a terminal or the log of a CI step.
+    pub escape_output: bool,
+    /// The same for messages.
+    pub escape_messages: bool,
     /// A program that reads the messages may find commands in them: see [`crate::diag::uncommanded_line`].
     pub commands: bool,
     /// The canvas for pictures of maps.
@@ -188,8 +188,8 @@ impl RenderOptions {
     /// Does `reader` use a terminal?
     fn at_terminal(&self, reader: Reader) -> bool {
         match reader {
-            Reader::Output => self.terminal,
-            Reader::Messages => self.messages_terminal || self.commands,
+            Reader::Output => self.escape_output,
+            Reader::Messages => self.escape_messages || self.commands,
             Reader::Program => false,
         }
     }
@@ -201,8 +201,8 @@ impl Default for RenderOptions {
             trunc_trailer: "..".into(),
             warnings: true,
             tables: false,
-            terminal: false,
-            messages_terminal: false,
+            escape_output: false,
+            escape_messages: false,
             commands: false,
             canvas: Canvas::default(),
             maps_only: false,
@@ -503,7 +503,7 @@ pub fn on_screen(view: &MapView, options: &RenderOptions) -> Vec<u8> {
     let mut to = Vec::new();
     match view.entries.first() {
         Some((_, Value::Series(_))) => {
-            let style = style::Style { trailer: options.trunc_trailer.as_bytes(), compact: false, visible: options.terminal };
+            let style = style::Style { trailer: options.trunc_trailer.as_bytes(), compact: false, visible: options.escape_output };
             sparklines::text(view, style, options.canvas, &mut to);
         }
         _ => text::map(view, options, &mut to),

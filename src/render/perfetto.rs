@@ -20,7 +20,7 @@ use crate::value::{MapView, Value};
 /// Creates the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
     Box::new(PerfettoRenderer {
-        fallback: text::make(&RenderOptions { terminal: options.messages_terminal, ..options.clone() }),
+        fallback: text::make(&RenderOptions { escape_output: options.escape_messages, ..options.clone() }),
         trailer: options.trunc_trailer.clone().into_bytes(),
         now_ns: 0,
         begun: false,

@@ -564,7 +564,7 @@ fn escapes_control_characters_for_terminals() {
         entries,
         show: ShowOptions::default(),
     });
-    let at_terminal = RenderOptions { terminal: true, ..RenderOptions::default() };
+    let at_terminal = RenderOptions { escape_output: true, ..RenderOptions::default() };
     let shown = |options: &RenderOptions, output: &Output| String::from_utf8(rendered("text", options, output).out).unwrap();
     assert_eq!(shown(&at_terminal, &Output::Value(text())), "\\x1b[31m\\n::x\n");
     assert_eq!(shown(&at_terminal, &map), "@[\\x1b[31m\\n::x, \n        f\\x1b\\n+0\n]: \\x1b[31m\\n::x\n");

@@ -88,7 +88,7 @@ impl Renderer for TextRenderer {
 }
 
 fn style(options: &RenderOptions) -> Style<'_> {
-    Style { trailer: options.trunc_trailer.as_bytes(), compact: false, visible: options.terminal }
+    Style { trailer: options.trunc_trailer.as_bytes(), compact: false, visible: options.escape_output }
 }
 
 /// A line per entry; the rows of a histogram or a series follow its line, and a blank line follows them.

@@ -91,9 +91,9 @@ pub fn renderer(run: &Run, settings: &Settings, file: Option<&File>) -> anyhow::
         trunc_trailer: settings.str_trunc_trailer.clone(),
         warnings: run.warnings,
         tables: settings.map_layout == MapLayout::Table,
-        terminal: file.map_or_else(|| io::stdout().is_terminal(), File::is_terminal),
+        escape_output: file.map_or_else(|| io::stdout().is_terminal(), File::is_terminal),
         // the prompt shows them on its own terminal
-        messages_terminal: io::stdout().is_terminal(),
+        escape_messages: io::stdout().is_terminal(),
         canvas: match file {
             Some(file) => Canvas::of(file, false),
             None => Canvas::of(io::stdout(), run.color_output),

@@ -528,8 +528,7 @@ const REGISTERS: u32 = 16;
 fn result_at(site: &ProbeSite, text: ResultAsText, env: &Env) -> Result<Option<Type>, NoLocation> {
     let narrow = site.kind.retval(site, env)?;
     let declared = if text == ResultAsText::No { None } else { site.kind.result_type(site, env) };
-    let Some(ty) = declared.filter(|ty| string_layouts::is_text(env.sys, ty))
-    else {
+    let Some(ty) = declared.filter(|ty| string_layouts::is_text(env.sys, ty)) else {
         return Ok(narrow.map(Type::Int));
     };
     match ty {

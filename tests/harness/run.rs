@@ -143,6 +143,7 @@ impl Place {
         }
         // No colors, and no variables of the caller (cargo's library path makes every process search many directories).
         c.env_remove("RBT_COLOR")
+            .env_remove("GITHUB_ACTIONS")
             .env_remove("LD_LIBRARY_PATH")
             .env("NO_COLOR", "1")
             .env("TERM", "dumb")

@@ -166,7 +166,7 @@ fn document(format: &Format, name: &[u8], terminal: bool) -> Result<Vec<u8>, Str
         Output::End,
     ];
     let mut renderer =
-        (format.make)(&RenderOptions { maps_only: !terminal, terminal, key_parts: 2, messages_terminal: true, ..RenderOptions::default() });
+        (format.make)(&RenderOptions { maps_only: !terminal, terminal, key_parts: 2, escape_messages: true, ..RenderOptions::default() });
     let mut rendered = Rendered::default();
     // for a terminal, printf() and errorf() have escaped their arguments; messages always go to one here
     let made_by_printf = |output: &&Output| match format.name {
