@@ -165,8 +165,13 @@ fn document(format: &Format, name: &[u8], terminal: bool) -> Result<Vec<u8>, Str
         Output::Span(Span { track: Track::Thread(7), ..span(Phase::Open) }),
         Output::End,
     ];
-    let mut renderer =
-        (format.make)(&RenderOptions { maps_only: !terminal, terminal, key_parts: 2, escape_messages: true, ..RenderOptions::default() });
+    let mut renderer = (format.make)(&RenderOptions {
+        maps_only: !terminal,
+        escape_output: terminal,
+        key_parts: 2,
+        escape_messages: true,
+        ..RenderOptions::default()
+    });
     let mut rendered = Rendered::default();
     // for a terminal, printf() and errorf() have escaped their arguments; messages always go to one here
     let made_by_printf = |output: &&Output| match format.name {
