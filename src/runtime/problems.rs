@@ -1,16 +1,22 @@
 //! Failures of programs: the kernel counts them by place in the script, and sends a record of each.
 //!
-//! rbt reports each failure, in the order of the records. If some had no room in the ring buffer, it reports the total at
-//! the end.
+//! rbt reports failures in the order of the records. A place that fails often is reported once a second, so that its reports
+//! do not hide other output. If failures were not reported, or found no room in the ring buffer, the total follows at the end.
 
 use std::collections::BTreeSet;
 use std::mem::offset_of;
+use std::time::{Duration, Instant};
 
 use super::shared::Shared;
 use crate::codegen::artifact::{FAILURE_RECORD, Failure, Manifest, Problem};
 use crate::failure::strerror;
 use crate::host::Host;
 use crate::output::{Output, ProblemKind};
+
+/// The number of failures of a place that are reported at once.
+const BURST: u32 = 20;
+/// The time after which another failure of that place may be reported.
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The places where programs may fail.
 #[derive(Default)]
@@ -25,6 +31,30 @@ struct Row {
     before: Vec<u64>,
     /// Failures that were reported.
     reported: u64,
+    limit: RateLimit,
+}
+
+/// A token bucket.
+#[derive(Default)]
+struct RateLimit {
+    used: u32,
+    /// When a token was last returned.
+    returned: Option<Instant>,
+}
+
+impl RateLimit {
+    /// Takes a token. False if there is none at this time.
+    fn take(&mut self, now: Instant) -> bool {
+        let since = *self.returned.get_or_insert(now);
+        let tokens = u32::try_from(now.saturating_duration_since(since).as_nanos() / INTERVAL.as_nanos()).unwrap_or(u32::MAX);
+        if tokens > 0 {
+            self.used = self.used.saturating_sub(tokens);
+            self.returned = Some(now);
+        }
+        let any = self.used < BURST;
+        self.used += u32::from(any);
+        any
+    }
 }
 
 /// Does the record describe a failure?
@@ -43,21 +73,23 @@ impl Problems {
         let all = self.rows.len();
         for (index, row) in self.rows.iter_mut().enumerate() {
             let before = state.failures(index, all).iter().map(|f| f.count).collect();
-            *row = Row { problem: std::mem::take(&mut row.problem), before, reported: 0 };
+            *row = Row { problem: std::mem::take(&mut row.problem), before, ..Row::default() };
         }
     }
 
-    /// Reports the failure that a record describes.
+    /// Reports the failure that a record describes, unless its place was reported often a moment ago.
     pub fn report(&mut self, record: &[u8], host: &mut dyn Host) {
         let word = |offset: usize| record.get(offset..offset + 8).and_then(|b| b.try_into().ok()).map(u64::from_ne_bytes);
         let problem = word(offset_of!(Failure, problem)).and_then(|offset| self.rows.get_mut(usize::try_from(offset).ok()?));
-        if let (Some(row), Some(returned)) = (problem, word(offset_of!(Failure, returned))) {
+        if let (Some(row), Some(returned)) = (problem, word(offset_of!(Failure, returned)))
+            && row.limit.take(Instant::now())
+        {
             row.reported += 1;
             host.say(row.output(returned.cast_signed()));
         }
     }
 
-    /// Reports failures of which no record came, and how often they occurred.
+    /// Reports failures of which no record came, and how often those occurred that were not all reported.
     pub fn finish(&mut self, state: &Shared, host: &mut dyn Host) {
         let all = self.rows.len();
         for (index, row) in self.rows.iter_mut().enumerate() {
@@ -115,5 +147,23 @@ fn helper_failure(helper: &str, returned: i64) -> String {
         }
         ("map_lookup_elem", _) => "Can't lookup map element because it does not exist.".into(),
         _ => strerror(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_that_fails_often_is_reported_once_a_second() {
+        let mut limit = RateLimit::default();
+        let begin = Instant::now();
+        let reported = |limit: &mut RateLimit, after: u64| {
+            (0..1000).filter(|i| limit.take(begin + Duration::from_millis(after) + Duration::from_micros(*i))).count()
+        };
+        assert_eq!(reported(&mut limit, 0), 20);
+        assert_eq!(reported(&mut limit, 500), 0);
+        assert_eq!((1..=10).map(|second| reported(&mut limit, second * 1000)).collect::<Vec<_>>(), [1; 10]);
+        assert_eq!(reported(&mut limit, 100_000), 20);
     }
 }

@@ -48,6 +48,11 @@ fn reason(attach: &Attach, pid: Option<u32>, sys: &dyn TargetInfo) -> String {
     if never_returns(attach, sys) {
         return "it does not return".into();
     }
+    if let Attach::Uprobe { path, function, .. } = attach
+        && sys.binary(path).is_ok_and(|binary| binary.variants(function).next().is_some())
+    {
+        return "the compiler split or copied it, and callers may use those functions".into();
+    }
     if let Some(path) = attach.binary() {
         let marker = matches!(attach, Attach::Usdt { .. });
         return match users_of(path, pid) {

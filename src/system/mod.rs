@@ -106,6 +106,15 @@ impl Binary {
         self.functions[from..].iter().take_while(move |f| f.name == name)
     }
 
+    /// The functions that the compiler made of the function with this name: `name.isra.0`, `name.constprop.0`, `name.part.0`.
+    pub fn variants<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Function> {
+        // Endings of gcc and clang. Go and others separate the parts of any name by a dot.
+        const ENDINGS: [&str; 6] = [".isra.", ".constprop.", ".part.", ".lto_priv.", ".llvm.", ".specialized."];
+        let from = self.functions.partition_point(|f| f.name.as_str() < name);
+        let variants = self.functions[from..].iter().map_while(move |f| Some((f, f.name.strip_prefix(name)?)));
+        variants.filter(|(_, rest)| ENDINGS.iter().any(|ending| rest.starts_with(ending))).map(|(f, _)| f)
+    }
+
     /// File offset to virtual address, within executable segments.
     pub fn addr_of_offset(&self, offset: u64) -> Option<u64> {
         binary::elf::address(&self.segments, offset)

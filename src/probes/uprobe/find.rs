@@ -253,6 +253,10 @@ impl Uprobe {
             });
         }
         let error = Diagnostic::error("unknown-symbol", point.span, format!("{shown} has no function `{name}`"));
+        if let Some(variant) = binary.variants(name).next() {
+            let (first, kind) = (&variant.name, self.info.name());
+            return Err(error.help(format!("the compiler made variants of it, such as `{first}`: use `{kind}:{shown}:{name}.*`")));
+        }
         let symbols = binary.functions.iter().map(|f| f.name.as_str()).filter(|_| language.is_none());
         let near = crate::diag::nearest(name, symbols).map(str::to_owned).or_else(|| {
             let all = binary.functions.iter().filter_map(|f| demangle::name(&f.name));
