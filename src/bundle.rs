@@ -19,6 +19,7 @@ use sha2::{Digest, Sha256};
 use crate::builtins;
 use crate::builtins::options::RunArguments;
 use crate::codegen::artifact::{Artifact, Manifest};
+use crate::expect::ScriptMap;
 use crate::failure::{Failure, reason};
 use crate::input;
 use crate::launch::Described;
@@ -304,6 +305,12 @@ impl Bundle {
     pub fn is_risky(&self) -> bool {
         let mut events = self.variants.iter().flat_map(|variant| &variant.manifest.events);
         self.risky || events.any(|event| builtins::user_side(&event.builtin).is_some_and(|row| row.risky))
+    }
+
+    /// The maps of the script, for expectations.
+    pub fn maps(&self) -> Vec<ScriptMap> {
+        let maps = self.variants.first().map_or(&[][..], |variant| &variant.manifest.maps);
+        maps.iter().map(|map| ScriptMap { name: map.name.clone(), key: map.key.clone(), value: map.value.clone() }).collect()
     }
 
     /// What must be the same on a machine that runs the first variant, because the code depends on it: files, and sites that the

@@ -145,7 +145,7 @@
 //!   crate. Neither features nor separate crates divide them: rows have both halves in one place, and `rbt-run` looks
 //!   up copies of their user-space halves (`builtins/user_side.rs`; `cli::flags` does the same), made at compile time.
 //!   The linker leaves out what it does not refer to: LLVM, the checker and the parser. `tests/runner.rs` checks that
-//!   the binary does not contain them.
+//!   the binary does not contain them. Expectations have a small parser of their own (`expect/parse.rs`), which both use.
 //! - The limits of a run (`--max-overhead`, `--max-events`) are enforced by gates, which programs check first and user
 //!   space adjusts (`emit/gate.rs`, `runtime/throttle.rs`). Which probes may drop single runs is decided from the
 //!   script (`codegen/gates.rs`).
@@ -197,6 +197,7 @@ pub mod failure;
 pub mod host;
 pub mod http;
 pub mod input;
+pub mod literal;
 pub mod output;
 pub mod progress;
 pub mod protobuf;

@@ -12,6 +12,7 @@ use crate::cli::{self, Run};
 use crate::codegen::artifact::Manifest;
 use crate::diag;
 use crate::failure::{Failure, reason};
+use crate::launch::expectations::{self, Budget, Unusable};
 use crate::launch::explain::{Explainer, REFUSED};
 use crate::launch::resolve::{Finding, resolve};
 use crate::launch::{self, Launch, LaunchInput, RunError};
@@ -22,12 +23,20 @@ use crate::startup;
 use crate::streams::{report, to_stderr, to_stdout};
 use crate::system::machine::live::Live;
 use crate::terminal::{self, paint};
+use crate::verdict;
 
 /// Runs the command line, and returns the exit status. The first argument is the program's own name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
     startup::panic::install();
     let (result, color) = match parse_command(args) {
-        Ok((RunnerCommand::Run(asked, path), own)) => (run(&asked, &BundleLocation { path, embedded: own }), asked.color),
+        Ok((RunnerCommand::Run(asked, path), own)) => {
+            let place = BundleLocation { path, embedded: own };
+            let result = match asked.expected.is_empty() {
+                true => run(&asked, &place, None),
+                false => expectations::run(&asked, |budget| run(&asked, &place, Some(budget))),
+            };
+            (result, asked.color)
+        }
         Ok((RunnerCommand::Say(text), _)) => (to_stdout(|out| out.write_all(text.as_bytes())), cli::color_by_default()),
         Ok((RunnerCommand::Explain(path), own)) => (explain(&BundleLocation { path, embedded: own }), cli::color_by_default()),
         Err(failure) => (Err(failure), cli::color_by_default()),
@@ -94,12 +103,16 @@ fn explain(place: &BundleLocation) -> Result<u8, Failure> {
     to_stdout(|out| out.write_all(text.as_bytes()))
 }
 
-fn run(run: &Run, place: &BundleLocation) -> Result<u8, Failure> {
+fn run(run: &Run, place: &BundleLocation, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
     let bundle = place.bundle()?;
     fits(run, &bundle)?;
-    launch::require::require_privileges()?;
     let (settings, mut invocation) = (settings(run, &bundle)?, bundle.settings.invocation(&run.invocation));
     let arguments = arguments(run, &bundle)?;
+    if let Some(budget) = &mut budget {
+        read_expectations(budget, run, &bundle)?;
+        budget.allow(&settings);
+    }
+    launch::require::require_privileges()?;
     if let Some(pid) = settings.pid {
         launch::require::require_process("-p", pid)?;
     }
@@ -116,22 +129,40 @@ fn run(run: &Run, place: &BundleLocation) -> Result<u8, Failure> {
     find_sites(&mut artifact.manifest, &Env { sys: &sys, settings: &settings, invocation: &invocation }, run)?;
     traces_target(&artifact.manifest, &settings, invocation.cgroup.as_ref())?;
     let script = bundle.script;
-    let launch = Launch::prepare(run, &script, &settings, false)?;
+    let launch = Launch::prepare(run, &script, &settings, expectations::is_read_for_commands(run))?;
     let given = LaunchInput {
         artifact: &artifact,
         env: Env { sys: &sys, settings: &settings, invocation: &invocation },
-        on_end: None,
+        on_end: budget.as_deref().map(Budget::on_end),
         on_loaded: &mut || (),
     };
     let ended = launch::start(&launch, given, &mut { child });
     launch.finish();
     let explainer = Explainer { manifest: &artifact.manifest, points: &[], sources: &[], run };
     match ended {
-        Ok(ended) => Ok(ended.status),
+        Ok(ended) => {
+            if let Some(budget) = budget {
+                budget.ran(ended.child);
+            }
+            Ok(ended.status)
+        }
         Err(RunError::Failed(failure)) => Err(failure),
         Err(RunError::Refused(e)) => Err(explainer.explain(&e, REFUSED)),
         Err(RunError::Broke(e)) => Err(explainer.explain(&e, 1)),
     }
+}
+
+/// Reads the expectations, and checks them against the maps of the bundle.
+fn read_expectations(budget: &mut Budget, run: &Run, bundle: &Bundle) -> Result<(), Failure> {
+    let mut sources = Vec::new();
+    let result = budget.read(run, &mut sources).and_then(|()| budget.check(&bundle.maps(), run, &sources));
+    result.map_err(|unusable| match unusable {
+        Unusable::Failed(failure) => failure,
+        Unusable::Wrong(diagnostics) => {
+            to_stderr(&diag::render(&diagnostics, &sources, run.color));
+            Failure::reported(verdict::USAGE)
+        }
+    })
 }
 
 /// Checks options of the run for which the code must have been compiled.

@@ -7,6 +7,9 @@ use std::process::Command;
 /// Modules and crates that the runner does not need, as symbol names spell them.
 const COMPILER: &[&str] = &["inkwell", "pest", "rustyline", "rbt4sema", "rbt6syntax", "rbt5cdecl", "rbt3fmt", "rbt4repl"];
 
+/// Parts of these modules that the runner shares: the operators of expectations.
+const SHARED: &[&str] = &["rbt6syntax3ast"];
+
 /// Is this a function of LLVM? rbt calls only LLVM's C interface. Without link-time optimization, a static link keeps the
 /// constructors in LLVM's archives and the C++ functions that they refer to.
 fn is_llvm(name: &str) -> bool {
@@ -25,7 +28,8 @@ fn functions(path: &Path) -> Vec<String> {
 /// it does not refer to code of that module.
 fn of_compiler(path: &Path) -> Vec<String> {
     let drops = |name: &str| name.contains("drop_in_place") || name.contains("drop_glue");
-    let is = |name: &String| is_llvm(name) || COMPILER.iter().any(|word| name.contains(word)) && !drops(name);
+    let shared = |name: &str| SHARED.iter().any(|word| name.contains(word));
+    let is = |name: &String| is_llvm(name) || COMPILER.iter().any(|word| name.contains(word)) && !drops(name) && !shared(name);
     functions(path).into_iter().filter(is).collect()
 }
 

@@ -14,7 +14,7 @@ const LAYERS: &[Layer] = &[
         peers: true,
         modules: &[
             "diag", "failure", "streams", "terminal", "progress", "protobuf", "random", "types", "units", "value", "decode", "host",
-            "input", "settings", "state", "output", "timeline", "tls", "http",
+            "input", "literal", "settings", "state", "output", "timeline", "tls", "http",
         ],
     },
     Layer { name: "data below the tables", peers: true, modules: &["syntax::ast"] },

@@ -48,6 +48,9 @@ Examples:
   rbt build -e 'profile:hz:99 { @[comm] = count(); }' -o who.bundle
                                                       compile a program";
 
+/// The name of the subcommand.
+pub(super) const NAME: &str = "build";
+
 /// The ending of a bundle's name.
 const ENDING: &str = "bundle";
 
@@ -105,10 +108,12 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         let text = if helps("--help") { command.render_long_help() } else { command.render_help() };
         return Ok(Command::Say(text.to_string()));
     }
-    let mut run = match super::script_of("build", args)? {
+    let mut run = match super::script_of(NAME, args)? {
         Ok(run) => run,
         Err(help) => return Ok(Command::Say(help)),
     };
+    // the run may have expectations
+    run.invocation.counts_unread = true;
     let to = match std::mem::take(&mut run.outputs).as_slice() {
         [] if exe => PathBuf::from(stem(&run.program)),
         [] => PathBuf::from(format!("{}.{ENDING}", stem(&run.program))),
@@ -173,7 +178,13 @@ Exit status:
        with --strict, also that something was lost
   2    an internal error, or an invalid setting in the environment
   255  the kernel refused to load or to attach a program
-  any  the status that exit(n) gives; with --propagate-status, that of the command of -c";
+  any  the status that exit(n) gives; with --propagate-status, that of the command of -c
+
+With --expect:
+  0    all expectations are met (unless exit(n) or --propagate-status says otherwise)
+  1    an expectation is not met
+  2    the bundle, an expectation or an option is wrong
+  3    the bundle could not run, or lost events leave an expectation undecided";
 
 /// The options of `rbt-run`.
 pub fn run_command() -> clap::Command {
@@ -213,12 +224,18 @@ pub fn compiled(name: &str) -> clap::Command {
 /// Wrong usage.
 pub fn parse_run(args: impl IntoIterator<Item = OsString>, bundle_name: Option<&str>) -> Result<RunnerCommand, Failure> {
     let args = split::with_numbers(args.into_iter().skip(1), flags::long_at_run);
+    let status = super::usage_status(&args);
+    parse_runner_words(args, bundle_name).map_err(|failure| Failure { status: status.unwrap_or(failure.status), ..failure })
+}
+
+fn parse_runner_words(args: Vec<OsString>, bundle_name: Option<&str>) -> Result<RunnerCommand, Failure> {
     let name = bundle_name.unwrap_or("rbt-run");
     let (args, script_words) = split::split_at_run(args, bundle_name.is_some());
     let script_words: Vec<String> = script_words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let parsed = |found: &clap::ArgMatches| -> Result<Box<Run>, Failure> {
         let mut run = flags::read_at_run(found)?.run;
         run.words = script_words.clone();
+        super::require_expectation(&run)?;
         Ok(Box::new(run))
     };
     let command = bundle_name.map_or_else(run_command, compiled);

@@ -280,13 +280,17 @@ pub fn nothing_to_run() -> Failure {
 /// Parses the arguments, which begin with the program's name. The environment only affects color.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Failure> {
     let args: Vec<OsString> = split::with_numbers(args.into_iter().skip(1), flags::long);
-    // With expectations, wrong usage has its own exit status.
+    let status = usage_status(&args);
+    parse_words(args, None).map_err(|failure| Failure { status: status.unwrap_or(failure.status), ..failure })
+}
+
+/// The exit status of wrong usage, if the arguments have expectations.
+fn usage_status(args: &[OsString]) -> Option<u8> {
     let expects = |a: &OsString| {
         a.to_str()
             .is_some_and(|a| a == "--expect" || a.starts_with("--expect=") || a.starts_with("--expect-file") || a.starts_with("--report"))
     };
-    let verdict = args.iter().take_while(|a| *a != "--").any(expects);
-    parse_words(args, None).map_err(|failure| if verdict { failure.status(verdict::USAGE) } else { failure })
+    args.iter().take_while(|a| *a != "--").any(expects).then_some(verdict::USAGE)
 }
 
 /// Parses a command line; with a subcommand, one that takes a script and flags of a run.
@@ -465,6 +469,14 @@ fn script_of(name: &str, args: &[OsString]) -> Result<Result<Box<Run>, String>, 
     }
 }
 
+/// Rejects reports without expectations.
+fn require_expectation(run: &Run) -> Result<(), Failure> {
+    match run.expected.reports.first().filter(|_| run.expected.is_empty()) {
+        Some(_) => Err(Failure::new("--report needs an expectation").help("add --expect 'count(@calls) <= 200'")),
+        None => Ok(()),
+    }
+}
+
 /// Rejects expectations without a run.
 fn require_run(draft: &ArgsBuilder) -> Result<(), Failure> {
     let run = &draft.run;
@@ -476,11 +488,9 @@ fn require_run(draft: &ArgsBuilder) -> Result<(), Failure> {
             return Err(Failure::new(what).help("add -o FILE.svg, -o FILE.html, or -f flamegraph"));
         }
     }
+    require_expectation(run)?;
     if run.expected.is_empty() {
-        return match run.expected.reports.first() {
-            Some(_) => Err(Failure::new("--report needs an expectation").help("add --expect 'count(@calls) <= 200'")),
-            None => Ok(()),
-        };
+        return Ok(());
     }
     let without_run = [
         (draft.list, "-l"),

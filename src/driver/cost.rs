@@ -7,12 +7,12 @@ use std::time::SystemTime;
 
 use serde_json::json;
 
-use super::expectations::{Budget, not_run};
 use super::script;
 use crate::cli::Action;
 use crate::cli::cost::{Bound, Cost};
 use crate::diag::plain;
 use crate::failure::Failure;
+use crate::launch::expectations::{Budget, not_run};
 use crate::runtime::{Costs, Remedy};
 use crate::settings::{Overhead, write_overhead};
 use crate::streams::{report, to_stdout};

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::expectations::{self, Budget};
 use crate::cli::merge::Merge;
 use crate::cli::{Action, Run};
 use crate::diag::plural;
 use crate::failure::{Failure, reason};
 use crate::frontend::Frontend;
+use crate::launch::expectations::{self, Budget};
 use crate::merge::{Document, MergeError, NotSummable, Sum, read};
 use crate::output::Output;
 use crate::output_files::{Destinations, about};
@@ -59,8 +59,9 @@ fn merge(args: &Merge) -> Result<u8, Failure> {
     let mut front = Frontend::new(run);
     let mut budget = Budget::default();
     if !run.expected.is_empty() {
-        budget.read(&mut front)?;
-        budget.check(&sum.maps(), &front)?;
+        let read = budget.read(run, &mut front.sources);
+        front.usable(read)?;
+        front.usable(budget.check(&sum.maps(), run, &front.sources))?;
         budget.set_results(sum.last(&missing, problems.omitted));
     }
     let lost = run.strict && sum.counts().iter().any(|counts| !counts.complete());

@@ -19,6 +19,7 @@ use crate::frontend::explain::report_not_compiled;
 use crate::frontend::{Checked, Frontend, from_environment};
 use crate::help;
 use crate::info;
+use crate::launch::expectations::{self, Budget};
 use crate::launch::require::{require_privileges, require_process};
 use crate::launch::{self, CostSink, Launch};
 use crate::list;
@@ -33,11 +34,9 @@ use crate::streams::{Stdout, dump, report, to_stderr, to_stdout, write_file};
 use crate::system::TargetInfo;
 use crate::system::machine::live::Live;
 use crate::terminal::{self, paint};
-use expectations::Budget;
 
 mod build;
 mod cost;
-mod expectations;
 mod fmt;
 mod late_bound;
 mod merge;
@@ -92,7 +91,7 @@ impl Action for Help {
 
 /// Takes a script, with its expectations, through all stages.
 fn run(run: &Run) -> Result<u8, Failure> {
-    if run.expected.is_empty() { script(run, None, None) } else { expectations::run(run) }
+    if run.expected.is_empty() { script(run, None, None) } else { expectations::run(run, |budget| script(run, Some(budget), None)) }
 }
 
 fn script(run: &Run, mut budget: Option<&mut Budget>, measure: Option<(Overhead, CostSink)>) -> Result<u8, Failure> {
@@ -105,7 +104,8 @@ fn script(run: &Run, mut budget: Option<&mut Budget>, measure: Option<(Overhead,
         to_stderr(&format!("note: {0} is rbt's own; the file in this directory is ./{0}\n", script.name));
     }
     if let Some(budget) = &mut budget {
-        budget.read(&mut front)?;
+        let read = budget.read(run, &mut front.sources);
+        front.usable(read)?;
     }
     if let Some(pid) = run.settings.pid {
         require_process("-p", pid)?;
@@ -138,7 +138,7 @@ fn script(run: &Run, mut budget: Option<&mut Budget>, measure: Option<(Overhead,
     let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
     let checked = front.check(&tree, &sys)?;
     if let Some(budget) = &mut budget {
-        budget.check(&checked.script.maps, &front)?;
+        front.usable(budget.check(&start::script_maps(&checked.script), run, &front.sources))?;
         budget.allow(&checked.settings);
     }
     let prefetched = match run.settings.pid {

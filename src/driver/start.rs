@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 
 use sha2::{Digest, Sha256};
 
-use super::expectations::Budget;
 use crate::builtins::{self, MapAction};
 use crate::cli::{Program, Run};
 use crate::codegen::Compiled;
 use crate::diag::{self, Span};
+use crate::expect;
 use crate::failure::Failure;
 use crate::frontend::explain::{REFUSED, explain, refused_mechanisms};
 use crate::frontend::{Checked, Frontend};
+use crate::launch::expectations::Budget;
 use crate::launch::{self, Described, Launch, LaunchInput, RunError, RunResult};
 use crate::metrics::{MetricNames, ScriptMap};
 use crate::probes::Attach;
@@ -67,6 +68,12 @@ pub(super) fn start(
         budget.ran(child);
     }
     Ok(status)
+}
+
+/// The maps of a script, for expectations.
+pub(super) fn script_maps(script: &hir::Script) -> Vec<expect::ScriptMap> {
+    let map = |map: &hir::Map| expect::ScriptMap { name: map.name.clone(), key: map.key.clone(), value: map.value.clone() };
+    script.maps.iter().map(map).collect()
 }
 
 /// The information about a script, besides its compiled form, that running it needs.

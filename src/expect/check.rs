@@ -2,19 +2,19 @@
 
 use super::eval::Eval;
 use super::functions::{FUNCTIONS, ParamKind, find};
+use super::tree::{Node, NodeKind};
 use super::value::Val;
-use super::{Constant, Expectation, Expr, Function, Kind, MapRef, Shape, Ty};
+use super::{Constant, Expectation, Expr, Function, Kind, MapRef, ScriptMap, Shape, Ty};
 use crate::diag::{Diagnostic, Source, Span, nearest, plural};
 use crate::output::FinalResults;
-use crate::sema::hir::Map;
-use crate::syntax::ast::{self, Arg, BinOp, ExprKind, Ident, UnOp};
+use crate::syntax::ast::{BinOp, Ident};
 use crate::types::Type;
 use crate::verdict::SourceLocation;
 
 type Checked<T> = Result<T, Diagnostic>;
 
 /// Checks an expectation with this text. `source` is the source of its spans.
-pub fn check(tree: &ast::Expr, text: &str, source: &Source, place: Option<SourceLocation>, maps: &[Map]) -> Checked<Expectation> {
+pub fn check(tree: &Node, text: &str, source: &Source, place: Option<SourceLocation>, maps: &[ScriptMap]) -> Checked<Expectation> {
     let checker = Checker { source, maps };
     let root = checker.expr(tree)?;
     if root.ty != Ty::Truth {
@@ -53,7 +53,7 @@ fn gather(e: &Expr, names: &mut Vec<String>) {
 
 struct Checker<'a> {
     source: &'a Source,
-    maps: &'a [Map],
+    maps: &'a [ScriptMap],
 }
 
 impl Checker<'_> {
@@ -61,54 +61,27 @@ impl Checker<'_> {
         self.source.text.get(span.start as usize..span.end as usize).unwrap_or("").to_string()
     }
 
-    fn expr(&self, e: &ast::Expr) -> Checked<Expr> {
+    fn expr(&self, e: &Node) -> Checked<Expr> {
         let (kind, ty) = match &e.kind {
-            ExprKind::Int(n) => (Kind::Constant(Constant::Number((*n).into())), Ty::Number),
-            ExprKind::Str(text) => (Kind::Constant(Constant::Text(text.clone())), Ty::Text),
-            ExprKind::Bool(truth) => (Kind::Constant(Constant::Truth(*truth)), Ty::Truth),
-            ExprKind::Ident(name) => (Kind::Constant(Constant::Number(self.variant(name, e.span)?)), Ty::Number),
-            ExprKind::Map { name, key } => self.read(e.span, name, key.as_deref())?,
-            ExprKind::Call { name, args } => self.call(name, args, e.span)?,
-            ExprKind::Unary(UnOp::Neg, of) => (Kind::Negate(Box::new(self.expect_type(of, Ty::Number, "-")?)), Ty::Number),
-            ExprKind::Unary(UnOp::Not, of) => (Kind::Not(Box::new(self.expect_type(of, Ty::Truth, "!")?)), Ty::Truth),
-            ExprKind::Binary(op, a, b) => self.binary(*op, a, b, e.span)?,
-            ExprKind::Step { .. } => {
-                return Err(
-                    Diagnostic::error("not-assignable", e.span, "an expectation cannot change anything").help("write the value alone")
-                );
-            }
-            ExprKind::Param(_) | ExprKind::ParamCount | ExprKind::Var(_) => {
-                let message = format!("`{}` exists only while the script runs", self.text(e.span));
-                return Err(Diagnostic::error("no-value", e.span, message).help("store it in a map, `@name = …`, for the expectation"));
-            }
-            ExprKind::Tuple(_) | ExprKind::Record(_) => {
+            NodeKind::Number(n) => (Kind::Constant(Constant::Number((*n).into())), Ty::Number),
+            NodeKind::Text(text) => (Kind::Constant(Constant::Text(text.clone())), Ty::Text),
+            NodeKind::Truth(truth) => (Kind::Constant(Constant::Truth(*truth)), Ty::Truth),
+            NodeKind::Word(name) => (Kind::Constant(Constant::Number(self.variant(name, e.span)?)), Ty::Number),
+            NodeKind::Map { name, key } => self.read(e.span, name, key.as_deref())?,
+            NodeKind::Call { name, args } => self.call(name, args, e.span)?,
+            NodeKind::Negate(of) => (Kind::Negate(Box::new(self.expect_type(of, Ty::Number, "-")?)), Ty::Number),
+            NodeKind::Not(of) => (Kind::Not(Box::new(self.expect_type(of, Ty::Truth, "!")?)), Ty::Truth),
+            NodeKind::Binary(op, a, b) => self.binary(*op, a, b, e.span)?,
+            NodeKind::Tuple(_) => {
                 return Err(
                     Diagnostic::error("type-mismatch", e.span, "an expectation can use a tuple only as a key").help("`@m[1, \"a\"]`")
                 );
-            }
-            ExprKind::Field { .. }
-            | ExprKind::TupleIndex { .. }
-            | ExprKind::Index { .. }
-            | ExprKind::Unary(UnOp::BitNot | UnOp::Deref | UnOp::AddrOf, _)
-            | ExprKind::Ternary { .. }
-            | ExprKind::If { .. }
-            | ExprKind::Block(_)
-            | ExprKind::Cast(..)
-            | ExprKind::Sizeof(_)
-            | ExprKind::Offsetof(..)
-            | ExprKind::Typeof(_)
-            | ExprKind::Typeinfo(_)
-            | ExprKind::Comptime(_) => {
-                let message = "this is not allowed in an expectation";
-                return Err(Diagnostic::error("unsupported-expectation", e.span, message).help(
-                    "use maps, numbers, strings, arithmetic, comparisons, `&&`, `||`, `!` and functions; compute the rest in the script",
-                ));
             }
         };
         Ok(Expr { kind, ty, span: e.span, text: self.text(e.span) })
     }
 
-    fn expect_type(&self, e: &ast::Expr, ty: Ty, op: &str) -> Checked<Expr> {
+    fn expect_type(&self, e: &Node, ty: Ty, op: &str) -> Checked<Expr> {
         let found = self.expr(e)?;
         if found.ty == ty {
             return Ok(found);
@@ -125,7 +98,7 @@ impl Checker<'_> {
         })
     }
 
-    fn binary(&self, op: BinOp, a: &ast::Expr, b: &ast::Expr, span: Span) -> Checked<(Kind, Ty)> {
+    fn binary(&self, op: BinOp, a: &Node, b: &Node, span: Span) -> Checked<(Kind, Ty)> {
         let both =
             |ty| Ok::<_, Diagnostic>((Box::new(self.expect_type(a, ty, op.symbol())?), Box::new(self.expect_type(b, ty, op.symbol())?)));
         match op {
@@ -155,7 +128,7 @@ impl Checker<'_> {
         }
     }
 
-    fn map(&self, name: &str, span: Span) -> Checked<&Map> {
+    fn map(&self, name: &str, span: Span) -> Checked<&ScriptMap> {
         let name = format!("@{name}");
         if let Some(map) = self.maps.iter().find(|m| m.name == name) {
             return Ok(map);
@@ -170,7 +143,7 @@ impl Checker<'_> {
     }
 
     /// A map, or an element of it.
-    fn map_ref(&self, span: Span, name: &str, key: Option<&[ast::Expr]>) -> Checked<(&Map, MapRef)> {
+    fn map_ref(&self, span: Span, name: &str, key: Option<&[Node]>) -> Checked<(&ScriptMap, MapRef)> {
         let map = self.map(name, span)?;
         let key = match (key, &map.key) {
             (None, _) => None,
@@ -183,7 +156,7 @@ impl Checker<'_> {
         Ok((map, MapRef { map: map.name.clone(), key, shape: Shape::of(&map.value) }))
     }
 
-    fn read(&self, span: Span, name: &str, key: Option<&[ast::Expr]>) -> Checked<(Kind, Ty)> {
+    fn read(&self, span: Span, name: &str, key: Option<&[Node]>) -> Checked<(Kind, Ty)> {
         let (map, of) = self.map_ref(span, name, key)?;
         let text = self.text(span);
         if map.key.is_some() && key.is_none() {
@@ -208,7 +181,7 @@ impl Checker<'_> {
         })
     }
 
-    fn call(&self, name: &Ident, args: &[Arg], span: Span) -> Checked<(Kind, Ty)> {
+    fn call(&self, name: &Ident, args: &[Node], span: Span) -> Checked<(Kind, Ty)> {
         let Some(function) = find(&name.name) else {
             let diagnostic = Diagnostic::error("unknown-function", name.span, format!("expectations have no function `{}`", name.name));
             let known = || FUNCTIONS.iter().map(|f| f.name);
@@ -217,18 +190,9 @@ impl Checker<'_> {
                 None => diagnostic.help(format!("it has {}", known().collect::<Vec<_>>().join(", "))),
             });
         };
-        let mut parts = Vec::new();
-        for arg in args {
-            match arg {
-                Arg::Expr(e) => parts.push(e),
-                Arg::Type(ty) => {
-                    return Err(Diagnostic::error("type-mismatch", ty.span, format!("{} takes a map, not a type", function.name)));
-                }
-            }
-        }
         let usage = |message: String| Diagnostic::error("arity", span, message).help(format!("write `{}`", function.form));
-        let Some((first, rest)) = parts.split_first() else { return Err(usage(format!("{} needs a map", function.name))) };
-        let ExprKind::Map { name: map_name, key } = &first.kind else {
+        let Some((first, rest)) = args.split_first() else { return Err(usage(format!("{} needs a map", function.name))) };
+        let NodeKind::Map { name: map_name, key } = &first.kind else {
             return Err(Diagnostic::error("type-mismatch", first.span, format!("{} takes a map", function.name))
                 .help(format!("write `{}`", function.form)));
         };
@@ -247,11 +211,11 @@ impl Checker<'_> {
             ParamKind::KeyedAndKeys => !rest.is_empty(),
         };
         if !enough {
-            return Err(usage(format!("{} has {}", function.name, plural(parts.len(), "argument", "arguments"))));
+            return Err(usage(format!("{} has {}", function.name, plural(args.len(), "argument", "arguments"))));
         }
         let constants = match (function.params, &map.key) {
             (ParamKind::KeyedAndKey | ParamKind::KeyedAndKeys, Some(ty)) => {
-                rest.iter().map(|e| self.key(std::slice::from_ref(*e), ty, e.span)).collect::<Checked<Vec<_>>>()?
+                rest.iter().map(|e| self.key(std::slice::from_ref(e), ty, e.span)).collect::<Checked<Vec<_>>>()?
             }
             (ParamKind::MapAndPercent, _) => rest.iter().map(|e| self.percent(e)).collect::<Checked<Vec<_>>>()?,
             (ParamKind::Map | ParamKind::Keyed | ParamKind::KeyedAndKey | ParamKind::KeyedAndKeys, _) => Vec::new(),
@@ -259,7 +223,7 @@ impl Checker<'_> {
         Ok((Kind::Call { function, map: of, rest: constants }, function.returns))
     }
 
-    fn percent(&self, e: &ast::Expr) -> Checked<Constant> {
+    fn percent(&self, e: &Node) -> Checked<Constant> {
         match self.constant_value(e)? {
             Constant::Number(n) if (0..=100).contains(&n) => Ok(Constant::Number(n)),
             Constant::Number(_) | Constant::Text(_) | Constant::Truth(_) | Constant::Tuple(_) => {
@@ -269,7 +233,7 @@ impl Checker<'_> {
     }
 
     /// The contents of the brackets, for a map with keys of this type.
-    fn key(&self, parts: &[ast::Expr], ty: &Type, span: Span) -> Checked<Constant> {
+    fn key(&self, parts: &[Node], ty: &Type, span: Span) -> Checked<Constant> {
         match (parts, ty) {
             ([only], _) => self.constant(only, ty),
             (_, Type::Tuple(types)) if parts.len() == types.len() => {
@@ -285,9 +249,9 @@ impl Checker<'_> {
         }
     }
 
-    fn constant(&self, e: &ast::Expr, ty: &Type) -> Checked<Constant> {
+    fn constant(&self, e: &Node, ty: &Type) -> Checked<Constant> {
         let error = |what: &str| Diagnostic::error("map-key-conflict", e.span, format!("its keys are {ty}, but this is {what}"));
-        let found = if let ExprKind::Tuple(parts) = &e.kind {
+        let found = if let NodeKind::Tuple(parts) = &e.kind {
             return if matches!(ty, Type::Tuple(_)) { self.key(parts, ty, e.span) } else { Err(error("a tuple")) };
         } else {
             self.constant_value(e)?
@@ -313,7 +277,7 @@ impl Checker<'_> {
     }
 
     /// A constant value.
-    fn constant_value(&self, e: &ast::Expr) -> Checked<Constant> {
+    fn constant_value(&self, e: &Node) -> Checked<Constant> {
         let found = self.expr(e)?;
         let (mut maps, none) = (Vec::new(), FinalResults::default());
         gather(&found, &mut maps);
@@ -374,7 +338,7 @@ fn functions_for(shape: Shape) -> Vec<&'static str> {
     FUNCTIONS.iter().filter(takes).map(|f| f.name).collect()
 }
 
-fn wrong_function(function: &Function, map: &Map, span: Span) -> Diagnostic {
+fn wrong_function(function: &Function, map: &ScriptMap, span: Span) -> Diagnostic {
     let diagnostic =
         Diagnostic::error("type-mismatch", span, format!("{1} has no {0}, because it holds {2}", function.name, map.name, contents(map)));
     match functions_for(Shape::of(&map.value)).as_slice() {
@@ -384,7 +348,7 @@ fn wrong_function(function: &Function, map: &Map, span: Span) -> Diagnostic {
 }
 
 /// The contents of a map, in the script's terms.
-fn contents(map: &Map) -> String {
+fn contents(map: &ScriptMap) -> String {
     match map.value.aggregation() {
         Some(agg) => format!("{}()", agg.function),
         None => map.value.to_string(),

@@ -1,10 +1,11 @@
 //! Expectations (`--expect`): conditions on a run's maps at its end.
 //!
-//! An expectation is an expression of the script language, parsed by its grammar. rbt evaluates it in user space over the
-//! final maps ([`FinalResults`](crate::output::FinalResults)). Before the run, [`check()`] compares it with the script's
-//! maps: names, keys, types.
+//! An expectation is an expression of the script language. rbt and `rbt-run` evaluate it in user space over the final maps
+//! ([`FinalResults`](crate::output::FinalResults)). Before the run, [`check()`] compares it with the script's maps: names,
+//! keys, types.
 //!
-//! - `check`: from [`ast`](crate::syntax::ast) to a typed `Expr`
+//! - `parse`: from text to a [`Node`]
+//! - `check`: from a [`Node`] to a typed `Expr`
 //! - `functions`: the table of functions ([`FUNCTIONS`])
 //! - `eval`: evaluation; `range`: numbers with known bounds
 //! - `judge`: to an [`Outcome`](crate::verdict::Outcome), with its explanation
@@ -16,20 +17,35 @@ mod check;
 mod eval;
 mod functions;
 mod judge;
+mod parse;
 mod range;
 #[cfg(test)]
 mod tests;
+mod tree;
 mod value;
 
 pub use check::{check, names};
 pub use functions::{FUNCTIONS, Function};
 pub use judge::{evaluate, run_failed};
+pub use parse::parse;
+pub use tree::Node;
 
 use crate::diag::Span;
 use crate::syntax::ast::BinOp;
 use crate::types::Type;
 use crate::value::Value;
 use crate::verdict::SourceLocation;
+
+/// A map of the script, as far as expectations depend on it.
+#[derive(Clone, Debug)]
+pub struct ScriptMap {
+    /// With its `@`.
+    pub name: String,
+    /// None: without keys.
+    pub key: Option<Type>,
+    /// The type of its values.
+    pub value: Type,
+}
 
 /// An expectation that can be evaluated.
 #[derive(Clone, Debug)]

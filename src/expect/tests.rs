@@ -3,15 +3,13 @@
 use super::*;
 use crate::diag::Source;
 use crate::output::FinalResults;
-use crate::sema::hir::Map;
-use crate::syntax;
 use crate::types::{Agg, Int};
 use crate::value::{Counts, Hist, MapView, MapViewKind, Percentiles, Scale, ShowOptions, Stats};
 use crate::verdict::{Outcome, State};
 use std::sync::Arc;
 
-fn map(name: &str, key: Option<Type>, value: Type) -> Map {
-    Map { name: name.into(), key, value, max_entries: 10, sized: false, lru: false, span: Span::default() }
+fn map(name: &str, key: Option<Type>, value: Type) -> ScriptMap {
+    ScriptMap { name: name.into(), key, value }
 }
 
 fn agg(function: &str, signed: bool, params: &[i64], size: u32) -> Type {
@@ -23,7 +21,7 @@ fn text(s: &str) -> Value {
 }
 
 /// The script's maps and their contents.
-fn maps() -> (Vec<Map>, FinalResults) {
+fn maps() -> (Vec<ScriptMap>, FinalResults) {
     let (name, pair) = (Type::Str(16), Type::Tuple(vec![Type::uint(4), Type::Str(16)]));
     let hist = |counts: &[u64]| {
         let mut all = vec![0; 66];
@@ -89,7 +87,7 @@ fn maps() -> (Vec<Map>, FinalResults) {
         (map("@stack", Some(crate::types::Deferred::plain("kstack", 8)), Type::I64), vec![]),
         (map("@buf", None, Type::Buf(8)), one(Value::Bytes(vec![]))),
     ];
-    let view = |(m, entries): (Map, Vec<(Value, Value)>)| {
+    let view = |(m, entries): (ScriptMap, Vec<(Value, Value)>)| {
         let view = MapView {
             name: m.name.clone(),
             kind: MapViewKind::Map,
@@ -101,7 +99,7 @@ fn maps() -> (Vec<Map>, FinalResults) {
         };
         (m, view)
     };
-    let (maps, views): (Vec<Map>, Vec<MapView>) = rows.into_iter().map(view).unzip();
+    let (maps, views): (Vec<ScriptMap>, Vec<MapView>) = rows.into_iter().map(view).unzip();
     let emptied = vec![0; views.len()];
     (maps, FinalResults { maps: views, emptied, counts: vec![Counts::default()], not_attached: vec![], omitted: 0 })
 }
@@ -109,7 +107,7 @@ fn maps() -> (Vec<Map>, FinalResults) {
 fn checked(text: &str) -> Result<Expectation, String> {
     let source = Source { name: "--expect".into(), text: text.into() };
     let all = |d: &crate::diag::Diagnostic| format!("{}: {} ({})", d.code, d.message, d.help.clone().unwrap_or_default());
-    let tree = syntax::parse_expression(&source, 0, 0..text.len()).map_err(|ds| ds.0.iter().map(all).collect::<String>())?;
+    let tree = parse(&source, 0, 0..text.len()).map_err(|ds| ds.0.iter().map(all).collect::<String>())?;
     check(&tree, text, &source, None, &maps().0).map_err(|d| all(&d))
 }
 
@@ -149,6 +147,12 @@ fn accepts_true_expectations() {
         "@state[LISTEN] == 6 && @state[10] == 6",
         "@user[\"root\"] == 4",
         "5 > @zero && 200 << 20 == 209715200",
+        "/* all */ @n /* five */ == 5 // or so",
+        "- - @n == 5 && !!@flag && ! ! @flag",
+        "@calls [ 0 ] == 20 && count ( @calls, ) == 50 && @two[1, \"a\",] == -5",
+        "1 + 2 * 3 - 4 / 2 == 5 && 1 << 2 + 1 == 8 && (1 | 2 ^ 3 & 2) == 1 && 10 - 2 - 3 == 5",
+        "@n == 5 || @n == 6 && @n == 7",
+        "@word[1] == \"\\x6f\\156e\"",
     ] {
         let outcome = judged(text, |_| {});
         assert_eq!((&outcome.state, rules(&outcome)), (&State::Checked, vec![]), "{text}: {outcome:?}");
@@ -312,7 +316,9 @@ fn reports_errors_before_the_run() {
         ("strlen(@calls) > 5", "it has count, sum,"),
         ("count() > 5", "count needs a map"),
         ("count(5) > 5", "count takes a map (write `count(@m)`)"),
-        ("count(uint8 *) > 5", "takes a map, not a type"),
+        ("count(uint8 *) > 5", "expected an expression after `*`, found `)`"),
+        ("count(struct f) > 5", "expected an operator before `f`"),
+        ("count(uint8) > 5", "count takes a map"),
         ("count(@calls, 1) > 5", "count has 2 arguments"),
         ("percentile(@h) > 5", "percentile has 1 argument (write `percentile(@m, n)`)"),
         ("percentile(@h, 101) > 5", "a number from 0 to 100"),
@@ -335,6 +341,23 @@ fn reports_errors_before_the_run() {
         ("@n == 5 @n", "expected"),
         ("count(@calls < 5", "unbalanced"),
         ("@word[1] == \"a", "unterminated-string"),
+        ("@word[1] == \"\\q\"", "bad-escape"),
+        ("@n == 5 /* five", "unterminated-comment"),
+        ("@n == 12x", "bad-number"),
+        ("@calls[1) == 0", "expected `]` to close the `[` opened at 1:7, found `)`"),
+        ("@n == 5)", "this `)` closes nothing"),
+        ("@calls[] == 5", "expected a key"),
+        ("@n += 5", "an assignment is a statement, not a value (to compare, write `==`)"),
+        ("@n >>= 5", "an assignment is a statement"),
+        ("--@n == 5", "not-assignable"),
+        ("~@n == 5", "not allowed in an expectation"),
+        ("@n.x == 5", "not allowed in an expectation"),
+        ("@n->x == 5", "not allowed in an expectation"),
+        ("$# == 5", "`$#` exists only"),
+        ("@word[1] == “a”", "plain double quotes, not `“` (U+201C)"),
+        ("@word[1] == 'a'", "write a string in double quotes"),
+        ("@n ==\u{a0}5", "an unusual blank"),
+        ("@n == 5;", "expected an operator, found `;`"),
     ] {
         match checked(text) {
             Ok(_) => panic!("{text} is taken"),
@@ -343,13 +366,35 @@ fn reports_errors_before_the_run() {
     }
     let deep = format!("{}1{} == 1", "(".repeat(300), ")".repeat(300));
     assert!(checked(&deep).is_err_and(|message| message.contains("too-deep")));
+    let long = format!("{}1 == 1", "1 + ".repeat(100_000));
+    assert!(checked(&long).is_err_and(|message| message.contains("too-deep")));
+    let negative = format!("{}1 == 1", "-".repeat(100_000));
+    assert!(checked(&negative).is_err_and(|message| message.contains("not-assignable")));
+    let spaced = format!("{}1 == 1", "- ".repeat(100_000));
+    assert!(checked(&spaced).is_err_and(|message| message.contains("too-deep")));
+}
+
+#[test]
+fn no_text_panics() {
+    let mut random = crate::random::Random::new(7);
+    let parts = [
+        "@", "@n", "@calls", "[", "]", "(", ")", ",", "1", "0x", "5ms", "\"", "\"a\"", "\\", "==", "=", "<", "<<", "&&", "!", "-", "--",
+        "/*", "*/", "//", "é", " ", "\n", "$x", "true", "count", "only", "?", ":", ".", "“",
+    ];
+    for _ in 0..20_000 {
+        let text: String = (0..random.below(12)).filter_map(|_| parts.get(random.below(parts.len() as u64) as usize)).copied().collect();
+        // an error shows its place
+        if let Err(message) = checked(&text) {
+            assert!(!message.is_empty(), "{text}");
+        }
+    }
 }
 
 #[test]
 fn every_function_has_an_example_that_parses() {
     for f in FUNCTIONS {
         let source = Source { name: String::new(), text: f.example.into() };
-        syntax::parse_expression(&source, 0, 0..f.example.len()).unwrap_or_else(|e| panic!("{}: {e:?}", f.name));
+        parse(&source, 0, 0..f.example.len()).unwrap_or_else(|e| panic!("{}: {e:?}", f.name));
         assert!(f.example.contains(&format!("{}(", f.name)) && f.form.starts_with(f.name));
     }
 }
@@ -357,8 +402,8 @@ fn every_function_has_an_example_that_parses() {
 #[test]
 fn keeps_positions_in_a_longer_text() {
     let source = Source { name: "f".into(), text: "# é\n  @n == \n@x".into() };
-    let errors = syntax::parse_expression(&source, 3, 7..13).unwrap_err();
+    let errors = parse(&source, 3, 7..13).unwrap_err();
     assert_eq!((errors.0[0].span.source, source.line_col(errors.0[0].span.start)), (3, (2, 9)));
-    let tree = syntax::parse_expression(&source, 3, 14..16).unwrap();
+    let tree = parse(&source, 3, 14..16).unwrap();
     assert_eq!((tree.span.start, tree.span.end), (14, 16));
 }

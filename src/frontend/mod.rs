@@ -9,6 +9,7 @@ use std::time::Instant;
 use crate::cli::{self, Program, Run};
 use crate::diag::{self, Diagnostic, Diagnostics, Source, Span};
 use crate::failure::Failure;
+use crate::launch::expectations::Unusable;
 use crate::launch::require::{require_cgroup, require_process};
 use crate::probes::Env;
 use crate::sema::{self, hir};
@@ -232,6 +233,14 @@ impl<'a> Frontend<'a> {
         let message = first.map(|d| d.in_one_line(&self.sources)).unwrap_or_default();
         self.print_message(&diag::render(&diagnostics, &self.sources, self.run.color));
         Failure { message, ..Failure::reported(status) }
+    }
+
+    /// Explains errors in expectations.
+    pub(crate) fn usable(&self, result: Result<(), Unusable>) -> Result<(), Failure> {
+        result.map_err(|unusable| match unusable {
+            Unusable::Wrong(diagnostics) => self.wrong(diagnostics),
+            Unusable::Failed(failure) => failure,
+        })
     }
 
     /// The text as the user typed it, if the script was composed from words.

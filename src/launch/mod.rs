@@ -31,6 +31,7 @@ use crate::types::Type;
 use prefix_writer::PrefixWriter;
 use require::require_cgroup;
 
+pub(crate) mod expectations;
 pub(crate) mod explain;
 mod prefix_writer;
 pub(crate) mod require;

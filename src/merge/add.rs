@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::hosts::{Machines, MissingHosts};
 use crate::builtins;
-use crate::diag::Span;
+use crate::expect::ScriptMap;
 use crate::output::FinalResults;
 use crate::render::TextFormatter;
-use crate::sema::hir;
 use crate::state::{Entry, Map, Printed, RunId, State};
 use crate::types::{Int, Type};
 use crate::value::{Counts, MapView, MapViewKind, ShowOptions, Value};
@@ -209,16 +208,8 @@ impl Sum {
     }
 
     /// The maps, for expectations.
-    pub fn maps(&self) -> Vec<hir::Map> {
-        let map = |total: &Total| hir::Map {
-            name: total.map.name.clone(),
-            key: total.map.key.clone(),
-            value: total.map.value.clone(),
-            max_entries: 0,
-            sized: false,
-            lru: false,
-            span: Span::default(),
-        };
+    pub fn maps(&self) -> Vec<ScriptMap> {
+        let map = |total: &Total| ScriptMap { name: total.map.name.clone(), key: total.map.key.clone(), value: total.map.value.clone() };
         self.maps.iter().map(map).collect()
     }
 

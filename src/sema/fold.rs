@@ -331,7 +331,7 @@ mod tests {
         for text in suffixes.flat_map(|suffix| [format!("7{suffix}"), format!("1_000{suffix}")]) {
             let of_parameter = parse_int(&text).and_then(|e| constant(&e)).map(|n| n as u64);
             assert_eq!(of_parameter, crate::settings::parse_int(&text).ok(), "{text}");
-            assert_eq!(of_parameter, crate::syntax::parse_int(&text).ok(), "{text}");
+            assert_eq!(of_parameter, crate::literal::parse_int(&text).ok(), "{text}");
         }
     }
 

@@ -4,8 +4,9 @@
 
 use super::ast::*;
 use super::read::{Pair, Reader, zero};
-use super::{Rule, literal, words};
+use super::{Rule, words};
 use crate::diag::{Diagnostic, Span};
+use crate::literal;
 
 /// A binary operator and its precedence.
 fn binary(text: &str) -> Option<(BinOp, u8)> {

@@ -6,7 +6,6 @@
 
 pub use keywords::{KEYWORDS, Keyword};
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 use pest::Parser;
 
@@ -16,15 +15,12 @@ pub mod ast;
 mod explain;
 mod expr;
 pub mod keywords;
-mod literal;
 mod read;
 mod scan;
 pub mod shape;
 #[cfg(test)]
 mod tests;
 mod words;
-
-pub use literal::parse_int;
 
 /// The parser that pest generates from `grammar.pest`.
 #[allow(missing_docs)]
@@ -60,30 +56,6 @@ pub fn parse_as(source: &Source, index: u16) -> Result<ast::Script, Diagnostics>
 pub fn parse_with_shape(source: &Source) -> Result<(ast::Script, Option<shape::Node>), Diagnostics> {
     let Parsed { script, pair, casts } = parse_with_pair(source, 0)?;
     Ok((script, pair.map(|p| shape::shape(p, &casts))))
-}
-
-/// Parses a separate expression at `place`, in bytes, of the source at `index`. Codes: as [`parse`].
-pub fn parse_expression(source: &Source, index: u16, place: Range<usize>) -> Result<ast::Expr, Diagnostics> {
-    let text = source.text.get(place.clone()).unwrap_or("");
-    let shifted = |mut d: Diagnostic| {
-        d.span.start += place.start as u32;
-        d.span.end += place.start as u32;
-        d
-    };
-    let scan = scan::scan(text, index);
-    if let Some(problem) = scan.too_deep {
-        return Err(shifted(problem).into());
-    }
-    match Grammar::parse(Rule::replacement, text).map(|mut pairs| pairs.next().and_then(|whole| whole.into_inner().next())) {
-        Ok(Some(pair)) => {
-            let mut reader = read::Reader::new(index, place.start);
-            let tree = reader.expr(pair);
-            if reader.diags.is_empty() { Ok(tree) } else { Err(Diagnostics(reader.diags)) }
-        }
-        Ok(None) => Err(Diagnostic::error("syntax", Span { source: index, ..Span::default() }, "there is no expression").into()),
-        Err(error) if scan.faults.is_empty() => Err(explain::explain(&error, source, index, place).into()),
-        Err(_) => Err(Diagnostics(scan.faults.into_iter().map(shifted).collect())),
-    }
 }
 
 /// A script, and what its [`shape`] is made from.

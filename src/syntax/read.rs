@@ -10,8 +10,9 @@ use pest::Parser as _;
 
 use super::ast::MAX_HEIGHT;
 use super::ast::*;
-use super::{Grammar, Rule, literal, words};
+use super::{Grammar, Rule, words};
 use crate::diag::{Diagnostic, Span};
+use crate::literal;
 
 /// A shape found by the grammar.
 pub type Pair<'s> = pest::iterators::Pair<'s, Rule>;

@@ -375,8 +375,14 @@ pub(super) fn is_present(found: &ArgMatches, id: &str) -> bool {
 pub(super) fn refuse(found: &ArgMatches, subcommand: Option<&str>) -> Result<(), Failure> {
     let Some(subcommand) = subcommand else { return Ok(()) };
     match all().map(|(_, flag)| flag).find(|flag| flag.refused_by.contains(&subcommand) && is_present(found, flag.name)) {
-        Some(flag) => Err(Failure::new(format!("rbt {subcommand} does not take {}", flag.spelled()))
-            .help(format!("`rbt {subcommand} --help` lists its options"))),
+        Some(flag) => {
+            let failure = Failure::new(format!("rbt {subcommand} does not take {}", flag.spelled()));
+            Err(if flag.at_run && subcommand == super::build::NAME {
+                failure.help("give it to the run of the bundle, such as `rbt-run BUNDLE`")
+            } else {
+                failure.help(format!("`rbt {subcommand} --help` lists its options"))
+            })
+        }
         None => Ok(()),
     }
 }

@@ -27,6 +27,7 @@ pub(super) const BUDGETS: FlagGroup = FlagGroup {
             }),
             repeat: Repeat::AllCount,
             verbs: Verbs::Show,
+            at_run: true,
             refused_by: &["build"],
             ..FLAG
         },
@@ -40,6 +41,7 @@ pub(super) const BUDGETS: FlagGroup = FlagGroup {
                 Ok(())
             }),
             repeat: Repeat::AllCount,
+            at_run: true,
             refused_by: &["build", "cost"],
             ..FLAG
         },
@@ -52,6 +54,7 @@ pub(super) const BUDGETS: FlagGroup = FlagGroup {
             }),
             repeat: Repeat::AllCount,
             verbs: Verbs::Show,
+            at_run: true,
             ..FLAG
         },
     ],

@@ -1,4 +1,5 @@
 use super::*;
+use crate::literal;
 
 #[test]
 fn precedence() {
@@ -143,11 +144,11 @@ fn numbers() {
         ("18446744073709551615", u64::MAX),
         ("0xffffffffffffffff", u64::MAX),
     ] {
-        assert_eq!(parse_int(text), Ok(value), "{text}");
+        assert_eq!(literal::parse_int(text), Ok(value), "{text}");
         assert_eq!(expr(text), value.to_string());
     }
     for text in ["18446744073709551616", "08", "0x", "0xg", "1_", "9e20", "1e", "1x", "5_ms_", "0b11", "400000d", "18446744073709551615l"] {
-        assert!(parse_int(text).is_err(), "{text}");
+        assert!(literal::parse_int(text).is_err(), "{text}");
     }
 }
 

@@ -9,19 +9,15 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-use super::script;
 use crate::cli::Run;
-use crate::diag::{Diagnostics, Source};
-use crate::expect::{self, Expectation};
+use crate::diag::{Diagnostic, Diagnostics, Source};
+use crate::expect::{self, Expectation, ScriptMap};
 use crate::failure::{Failure, reason};
-use crate::frontend::Frontend;
 use crate::input;
 use crate::output::FinalResults;
 use crate::runtime::{OnEnd, child};
-use crate::sema::hir::Map;
 use crate::settings::{MissingProbes, Settings};
 use crate::streams::{Stdout, not_written, report, to_stderr};
-use crate::syntax::{self, ast};
 use crate::verdict::{self, ENVIRONMENT, Outcome, Report, SourceLocation, Style, USAGE};
 
 /// Failures caused by the machine, at any stage.
@@ -29,7 +25,7 @@ const OF_THE_MACHINE: &[&str] = &["no-permission", "no-command", "no-process", "
 
 /// The expectations of a run.
 #[derive(Default)]
-pub(super) struct Budget {
+pub(crate) struct Budget {
     written: Vec<ParsedExpectation>,
     /// Expectations after their check against the script.
     checked: Vec<Expectation>,
@@ -48,7 +44,7 @@ struct ParsedExpectation {
     source: usize,
     text: String,
     location: Option<SourceLocation>,
-    tree: ast::Expr,
+    tree: expect::Node,
 }
 
 /// The end of the script's part of the output, which is written on drop.
@@ -81,11 +77,26 @@ struct ReportDestination {
     file: Option<(PathBuf, File)>,
 }
 
-/// Runs a script. The result is the verdict's status, or that of the run if all expectations are met.
-pub(super) fn run(run: &Run) -> Result<u8, Failure> {
+/// Why expectations cannot be evaluated.
+pub(crate) enum Unusable {
+    /// They are wrong.
+    Wrong(Diagnostics),
+    /// They cannot be read, or the reports cannot be written.
+    Failed(Failure),
+}
+
+impl From<Failure> for Unusable {
+    fn from(failure: Failure) -> Self {
+        Unusable::Failed(failure)
+    }
+}
+
+/// Runs a script with expectations. `script` is the rest of the run. The result is the verdict's status, or that of the run
+/// if all expectations are met.
+pub(crate) fn run(run: &Run, script: impl FnOnce(&mut Budget) -> Result<u8, Failure>) -> Result<u8, Failure> {
     let began = SystemTime::now();
     let mut budget = Budget::default();
-    match script(run, Some(&mut budget), None) {
+    match script(&mut budget) {
         Ok(status) => match budget.verdict(run) {
             Some(outcomes) => {
                 budget.report(run, began, outcomes).map(|verdict| if verdict == verdict::SATISFIED { status } else { verdict })
@@ -106,18 +117,18 @@ pub(super) fn run(run: &Run) -> Result<u8, Failure> {
 }
 
 /// The status of a script with expectations that did not run; `checked`: the script has no errors.
-pub(super) fn not_run(failure: &Failure, checked: bool) -> u8 {
+pub(crate) fn not_run(failure: &Failure, checked: bool) -> u8 {
     if checked || OF_THE_MACHINE.contains(&failure.code) { ENVIRONMENT } else { USAGE }
 }
 
 impl Budget {
     /// Reads and parses the expectations; their texts are added to the sources.
-    pub fn read(&mut self, front: &mut Frontend) -> Result<(), Failure> {
+    pub fn read(&mut self, run: &Run, sources: &mut Vec<Source>) -> Result<(), Unusable> {
         let mut wrong = Vec::new();
-        for text in &front.run.expected.texts {
-            self.parse(Source { name: "--expect".into(), text: text.clone() }, 0..text.len(), None, &mut front.sources, &mut wrong);
+        for text in &run.expected.texts {
+            self.parse(Source { name: "--expect".into(), text: text.clone() }, 0..text.len(), None, sources, &mut wrong);
         }
-        for path in &front.run.expected.files {
+        for path in &run.expected.files {
             let name = path.display().to_string();
             let bytes = input::read(path, input::TEXT)
                 .map_err(|e| Failure::new(format!("cannot read the expectations {name}: {}", reason(&e))).code("not-readable"))?;
@@ -139,14 +150,15 @@ impl Budget {
                     end_column: column + width,
                     text: source.line(line).to_string(),
                 };
-                self.parse(source.clone(), range, Some(place), &mut front.sources, &mut wrong);
+                self.parse(source.clone(), range, Some(place), sources, &mut wrong);
             }
         }
         if !wrong.is_empty() {
-            return Err(front.wrong(Diagnostics(wrong)));
+            return Err(Unusable::Wrong(Diagnostics(wrong)));
         }
         if self.written.is_empty() {
-            return Err(Failure::new("the files of --expect-file contain no expectation").help("write one per line: count(@calls) <= 200"));
+            let failure = Failure::new("the files of --expect-file contain no expectation");
+            return Err(failure.help("write one per line: count(@calls) <= 200").into());
         }
         Ok(())
     }
@@ -157,7 +169,7 @@ impl Budget {
         range: Range<usize>,
         place: Option<SourceLocation>,
         sources: &mut Vec<Source>,
-        wrong: &mut Vec<crate::diag::Diagnostic>,
+        wrong: &mut Vec<Diagnostic>,
     ) {
         let known = place.as_ref().and_then(|_| sources.iter().position(|s| s.name == source.name && s.text == source.text));
         let index = known.unwrap_or_else(|| {
@@ -165,27 +177,27 @@ impl Budget {
             sources.len() - 1
         });
         let text = source.text.get(range.clone()).unwrap_or("").trim().to_string();
-        match syntax::parse_expression(&source, u16::try_from(index).unwrap_or(u16::MAX), range) {
+        match expect::parse(&source, u16::try_from(index).unwrap_or(u16::MAX), range) {
             Ok(tree) => self.written.push(ParsedExpectation { source: index, text, location: place, tree }),
             Err(diags) => wrong.extend(diags.0),
         }
     }
 
     /// Checks the expectations against the script's maps, and makes sure that the reports can be written.
-    pub fn check(&mut self, maps: &[Map], front: &Frontend) -> Result<(), Failure> {
+    pub fn check(&mut self, maps: &[ScriptMap], run: &Run, sources: &[Source]) -> Result<(), Unusable> {
         let (mut checked, mut wrong) = (Vec::new(), Vec::new());
         for w in &self.written {
-            let Some(source) = front.sources.get(w.source) else { continue };
+            let Some(source) = sources.get(w.source) else { continue };
             match expect::check(&w.tree, &w.text, source, w.location.clone(), maps) {
                 Ok(expectation) => checked.push(expectation),
                 Err(d) => wrong.push(d),
             }
         }
         if !wrong.is_empty() {
-            return Err(front.wrong(Diagnostics(wrong)));
+            return Err(Unusable::Wrong(Diagnostics(wrong)));
         }
-        if !front.run.compile_only {
-            self.open(front.run)?;
+        if !run.compile_only {
+            self.open(run)?;
         }
         self.checked = checked;
         Ok(())
@@ -295,7 +307,7 @@ impl Budget {
 }
 
 /// Does a program read commands from the output, as GitHub does from its annotations?
-pub(super) fn is_read_for_commands(run: &Run) -> bool {
+pub(crate) fn is_read_for_commands(run: &Run) -> bool {
     run.expected.reports.iter().any(|(name, _)| verdict::find(name).is_some_and(|format| format.fence.is_some()))
 }
 
