@@ -19,6 +19,7 @@
 //! | state | everything that a run has counted, in a form that can be added to that of other runs of the script |
 //! | probe counters | per-CPU counters of a probe (`emit::shared::ProbeCounters`): records sent and lost, runs missed |
 //! | gate | a check at the start of a program, through which user space limits its runs or records |
+//! | weight | the number of runs for which one that passed its gate stands |
 //! | problem | a helper call that can fail at run time, counted by its place in the script |
 //! | entry | one input at the prompt, which starts and ends separately |
 //! | verb, tool | a word that writes a program (`rbt count`); a script that is part of rbt (`rbt opensnoop`) |
@@ -147,7 +148,8 @@
 //!   The linker leaves out what it does not refer to: LLVM, the checker and the parser. `tests/runner.rs` checks that
 //!   the binary does not contain them. Expectations have a small parser of their own (`expect/parse.rs`), which both use.
 //! - The limits of a run (`--max-overhead`, `--max-events`) are enforced by gates, which programs check first and user
-//!   space adjusts (`emit/gate.rs`, `runtime/throttle.rs`). Which probes may drop single runs is decided from the
+//!   space adjusts (`emit/gate.rs`, `runtime/throttle.rs`). A run that passes a gate has a weight, which travels with the number of
+//!   the site, and aggregations use it. Which probes may drop single runs is decided from the
 //!   script (`codegen/gates.rs`).
 //! - Detaching a perf-based probe takes the kernel tens of milliseconds. rbt prints the results first, and a forked
 //!   sweeper holds the descriptors while the process ends (`runtime/background_detach.rs`).

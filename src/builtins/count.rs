@@ -18,8 +18,8 @@ pub(super) const ROWS: &[Builtin] = &[
         &Aggregate {
             layout: |f| Ok(Agg { signed: false, ..layout(f, 8) }),
             update: |e, _, slot, _| {
-                let one = e.int(1);
-                e.atomic_add(pointer(e, &slot), one);
+                let weight = e.weight();
+                e.atomic_add(pointer(e, &slot), weight);
             },
             sharing: Sharing::Always,
             merge: |_, slots| Value::Uint(total(slots, 0)),
@@ -43,7 +43,7 @@ pub(super) const ROWS: &[Builtin] = &[
         &Aggregate {
             layout: |f| Ok(layout(f, 8)),
             update: |e, _, slot, args| {
-                let n = number(e, args);
+                let n = e.weighted(number(e, args));
                 e.atomic_add(pointer(e, &slot), n);
             },
             sharing: Sharing::Always,
@@ -213,9 +213,9 @@ pub(super) fn number<'c>(e: &Builder<'_, 'c>, args: &[Operand<'c>]) -> IntValue<
 
 /// The slot belongs to this processor, but another program can preempt this one there, so additions are atomic.
 fn add_up<'c>(e: &mut Builder<'_, 'c>, slot: &Operand<'c>, args: &[Operand<'c>]) {
-    let (ptr, n, one) = (pointer(e, slot), number(e, args), e.int(1));
+    let (ptr, n, weight) = (pointer(e, slot), e.weighted(number(e, args)), e.weight());
     e.atomic_add(ptr, n);
-    e.atomic_add(e.offset(ptr, 8), one);
+    e.atomic_add(e.offset(ptr, 8), weight);
 }
 
 /// Maximum number of retries after another CPU has updated the slot. Each time the slot received a better value from another

@@ -153,7 +153,7 @@ fn update<'c>(e: &mut Builder<'_, 'c>, agg: &Agg, slot: PointerValue<'c>, v: Int
     e.if_else(
         stale,
         |e| {
-            let first = e.or(round, e.int(1));
+            let first = e.or(round, e.weight());
             if !e.target.atomic_fetch {
                 return e.store(cell, 0, 8, first);
             }
@@ -161,13 +161,13 @@ fn update<'c>(e: &mut Builder<'_, 'c>, agg: &Agg, slot: PointerValue<'c>, v: Int
             // another update has started the lap
             let begun = e.cmp(Cmp::Ne, found, old);
             e.if_(begun, |e| {
-                let one = e.int(1);
-                e.atomic_add(cell, one);
+                let weight = e.weight();
+                e.atomic_add(cell, weight);
             });
         },
         |e| {
-            let one = e.int(1);
-            e.atomic_add(cell, one);
+            let weight = e.weight();
+            e.atomic_add(cell, weight);
         },
     );
 }

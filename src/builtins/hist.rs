@@ -177,8 +177,8 @@ fn bump<'c>(e: &mut Builder<'_, 'c>, slot: &Operand<'c>, index: IntValue<'c>) {
     let index = e.at_most(index, buckets - 1);
     let index = e.opaque(index);
     let ptr = e.offset_by(pointer(e, slot), e.shl(index, e.int(3)));
-    let one = e.int(1);
-    e.atomic_add(ptr, one);
+    let weight = e.weight();
+    e.atomic_add(ptr, weight);
 }
 
 fn counts(agg: &Agg, slots: &[&[u8]]) -> Vec<u64> {

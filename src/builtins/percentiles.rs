@@ -61,7 +61,8 @@ fn bias(signed: bool) -> u64 {
 }
 
 fn update<'c>(e: &mut Builder<'_, 'c>, slot: PointerValue<'c>, v: IntValue<'c>, signed: bool) {
-    e.atomic_add(slot, v);
+    let total = e.weighted(v);
+    e.atomic_add(slot, total);
     let up = e.xor(v, e.int(bias(signed)));
     let down = e.xor(up, e.int(u64::MAX));
     for (offset, candidate) in [(MAX_OFFSET, up), (MIN_OFFSET, down)] {
@@ -80,8 +81,8 @@ fn update<'c>(e: &mut Builder<'_, 'c>, slot: PointerValue<'c>, v: IntValue<'c>, 
     let index = e.at_most(index, if signed { 2 * BUCKETS } else { BUCKETS } - 1);
     let index = e.opaque(index);
     let ptr = e.offset_by(e.offset(slot, 8 * HEAD as u32), e.shl(index, e.int(3)));
-    let one = e.int(1);
-    e.atomic_add(ptr, one);
+    let weight = e.weight();
+    e.atomic_add(ptr, weight);
 }
 
 /// Below 2^K the number itself; above, computed from the power above K and the next K bits.

@@ -116,10 +116,11 @@ fn update<'c>(e: &mut Builder<'_, 'c>, agg: &Agg, slot: PointerValue<'c>, v: Int
         let better = e.cmp(extreme_cmp(agg.signed, how == MAX), v, now);
         e.if_(better, |e| e.store(ptr, 8, 8, v));
     } else {
+        let v = e.weighted(v);
         e.atomic_add(e.offset(ptr, 8), v);
         if how == AVG {
-            let one = e.int(1);
-            e.atomic_add(e.offset(ptr, 16), one);
+            let weight = e.weight();
+            e.atomic_add(e.offset(ptr, 16), weight);
         }
     }
 }

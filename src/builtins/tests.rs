@@ -49,6 +49,7 @@ impl Host for Notes {
             set: true,
             entries: Vec::new(),
             show: Default::default(),
+            weights: None,
         })
     }
     fn take_map(&mut self, map: usize, keys: bool) -> anyhow::Result<MapView> {

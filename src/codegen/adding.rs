@@ -55,12 +55,12 @@ fn is_zero(value: &Expr) -> bool {
     without_casts(value).kind == ExprKind::Int(0)
 }
 
-/// What is added if the value is the element plus or minus something.
-fn added<'a>(map: MapId, key: Option<&Expr>, value: &'a Expr) -> Option<&'a Expr> {
+/// What is added if the value is the element plus or minus something, and which of the two.
+pub(super) fn added<'a>(map: MapId, key: Option<&Expr>, value: &'a Expr) -> Option<(BinOp, &'a Expr)> {
     let is_element = |e: &Expr| matches!(&without_casts(e).kind, ExprKind::Map(m, k) if *m == map && k.as_deref() == key);
     match &without_casts(value).kind {
-        ExprKind::Binary(BinOp::Add | BinOp::Sub, a, b) if is_element(a) => Some(b),
-        ExprKind::Binary(BinOp::Add, a, b) if is_element(b) => Some(a),
+        ExprKind::Binary(op @ (BinOp::Add | BinOp::Sub), a, b) if is_element(a) => Some((*op, b)),
+        ExprKind::Binary(BinOp::Add, a, b) if is_element(b) => Some((BinOp::Add, a)),
         _ => None,
     }
 }
@@ -146,7 +146,7 @@ impl Flow {
                 if *map != self.of {
                     let depends = self.depends(scope, value, guarded);
                     self.set_map(*map, depends || by_key || guarded);
-                } else if let Some(value) = added(*map, key.as_ref(), value) {
+                } else if let Some((_, value)) = added(*map, key.as_ref(), value) {
                     self.found |= self.depends(scope, value, guarded) || guarded;
                 }
             }

@@ -123,6 +123,7 @@ impl Manifest {
             (self.events.iter().flat_map(|event| &event.args).all(arg_fits), "the argument of an event"),
             (self.maps.iter().filter_map(|map| map.slots.as_ref()).all(slots_fit), "the slots of a map"),
             (self.maps.iter().filter_map(|map| map.threads.as_ref()).all(threads_fit), "the table of threads of a map"),
+            (self.maps.iter().flat_map(|map| &map.weighted_by).all(|probe| *probe < self.probes.max(1)), "the probe of a weight"),
             (self.maps.iter().filter_map(|map| map.double).all(|bit| bit < 64), "the copy of a map"),
             (self.programs.iter().flat_map(|program| &program.probes).all(|probe| *probe < self.probes.max(1)), "the probe of a program"),
             (self.programs.iter().all(Program::has_its_sites), "the sites of a program"),
@@ -360,6 +361,9 @@ pub struct Map {
     /// `end` reads elements of it.
     #[serde(default)]
     pub read_at_end: bool,
+    /// The probes whose runs have weights that its values contain: see [`Sampling`].
+    #[serde(default)]
+    pub weighted_by: Vec<usize>,
 }
 
 /// A kind of record: `u32` index into [`Manifest::events`], `u32` zero, perhaps an [`Origin`], then the fields.

@@ -554,10 +554,12 @@ impl<'a, 'c> Gen<'a, 'c> {
         let stored = self.cx.script.maps[map].value.clone();
         let int = stored.as_int().unwrap_or(U64);
         let ptr = self.map_key(map, key);
+        let adds = self.cx.adding.contains(&map);
         let v = self.e.change(map, |e, handle| {
             let slot = e.script_element(map, handle, ptr);
             let found = e.not_null(slot);
             let step = e.int(by as u64);
+            let step = if adds { e.weighted(step) } else { step };
             e.choose(
                 found,
                 |e| {
@@ -621,7 +623,7 @@ impl<'a, 'c> Gen<'a, 'c> {
 }
 
 /// A number as a variable or element of this type holds it.
-fn narrowed<'c>(e: &Builder<'_, 'c>, v: IntValue<'c>, ty: &Type) -> IntValue<'c> {
+pub(super) fn narrowed<'c>(e: &Builder<'_, 'c>, v: IntValue<'c>, ty: &Type) -> IntValue<'c> {
     match ty.as_int() {
         Some(int) => e.fit(v, int),
         None => v,

@@ -9,11 +9,12 @@
 
 use std::collections::BTreeSet;
 
-use super::Gen;
 use super::artifact::Sampling;
+use super::{Gen, ScriptCx};
 use crate::builtins::MapId;
 use crate::probes::{Env, ProbeSite, syscall};
 use crate::sema::hir::{self, ExprKind, StmtKind};
+use crate::settings::Settings;
 use crate::types::Type;
 
 /// By probe; empty unless something limits the run, or computes the effect of a limit.
@@ -104,6 +105,43 @@ fn plain_maps(probe: &hir::Probe, script: &hir::Script) -> BTreeSet<MapId> {
     probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
     found.retain(|map| script.maps.get(*map).is_some_and(|m| !matches!(m.value, Type::Agg(_))));
     found
+}
+
+/// By map: the probes whose runs have weights that its values contain.
+pub(super) fn weights(script: &hir::Script, settings: &Settings, sampling: &[Sampling], adding: &BTreeSet<MapId>) -> Vec<Vec<usize>> {
+    let mut by_map = vec![BTreeSet::new(); script.maps.len()];
+    for (index, probe) in script.probes.iter().enumerate().filter(|(index, _)| is_weighted(settings, sampling.get(*index))) {
+        let mut adds = |map: &MapId| {
+            if let Some(by) = by_map.get_mut(*map) {
+                by.insert(index);
+            }
+        };
+        let mut visit = |node: hir::Node| match node {
+            hir::Node::Stmt(s) => match &s.kind {
+                StmtKind::Aggregate { map, .. } => adds(map),
+                StmtKind::SetMap { map, .. } if adding.contains(map) => adds(map),
+                _ => {}
+            },
+            hir::Node::Expr(e) => match &e.kind {
+                ExprKind::StepMap { map, .. } if adding.contains(map) => adds(map),
+                _ => {}
+            },
+        };
+        hir::visit(&probe.body, &mut visit);
+        probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
+    }
+    by_map.into_iter().map(|by| by.into_iter().collect()).collect()
+}
+
+/// Do runs of a probe have weights?
+fn is_weighted(settings: &Settings, sampling: Option<&Sampling>) -> bool {
+    settings.max_overhead.is_some() && matches!(sampling, Some(Sampling::Alone | Sampling::Entry | Sampling::Return { .. }))
+}
+
+impl ScriptCx<'_, '_> {
+    pub(super) fn is_weighted(&self, probe: usize) -> bool {
+        is_weighted(self.env.settings, self.sampling.get(probe))
+    }
 }
 
 impl Gen<'_, '_> {

@@ -36,7 +36,9 @@ mod thread_maps;
 mod unwind;
 pub mod walked;
 
-use crate::builtins;
+use std::collections::BTreeSet;
+
+use crate::builtins::{self, MapId};
 use crate::diag::{Lines, Source, Span};
 use crate::emit::{
     Builder, CodegenCx, CodegenOptions, Dumps, EmitError, Helper, KnownCode, Problem, Scope, StackLimits, TargetFeatures, new_context,
@@ -92,6 +94,8 @@ struct ScriptCx<'a, 'c> {
     hits: HitBytes,
     /// By probe.
     sampling: Vec<Sampling>,
+    /// Maps to whose values the script only adds.
+    adding: BTreeSet<MapId>,
     /// It asks which processes are followed.
     uses_followed: bool,
     /// See [`probe::has_return_addresses`].
@@ -304,15 +308,17 @@ fn compile_within(
     let lines = sources.iter().map(Lines::new).collect();
     let hits = session::number_hits(&script.probes, env.settings.verbose);
     let sampling = gates::sampling(script, env);
+    let adding = adding::maps(script);
+    let weights = gates::weights(script, env.settings, &sampling, &adding);
     let (uses_followed, has_return_addresses) = (probe::uses_followed(script), probe::has_return_addresses(script, env));
-    let script_cx = ScriptCx { cx, script, sources, lines, env: *env, hits, sampling, uses_followed, has_return_addresses };
+    let script_cx = ScriptCx { cx, script, sources, lines, env: *env, hits, sampling, adding, uses_followed, has_return_addresses };
     let compiled_programs = script_cx.programs();
     let followers = script_cx.followers();
     script_cx.cx.identify_files();
-    let ScriptCx { cx, lines, sampling, .. } = script_cx;
+    let ScriptCx { cx, lines, sampling, adding, .. } = script_cx;
     let stacks = cx.stack_limits();
-    let (adding, read_at_end) = (adding::maps(script), reading::at_end(script));
-    let maps = script.maps.iter().enumerate().map(|(id, m)| artifact::Map {
+    let read_at_end = reading::at_end(script);
+    let maps = script.maps.iter().zip(weights).enumerate().map(|(id, (m, weighted_by))| artifact::Map {
         name: m.name.clone(),
         key: m.key.clone(),
         value: m.value.clone(),
@@ -321,6 +327,7 @@ fn compile_within(
         threads: cx.thread_table(id),
         adds: adding.contains(&id),
         read_at_end: read_at_end.contains(&id),
+        weighted_by,
     });
     let maps = maps.collect();
     let built = cx.build(dumps, known)?;

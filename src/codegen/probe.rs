@@ -79,6 +79,7 @@ impl ScriptCx<'_, '_> {
             is_long: super::chunk::shares_code(&probe.body),
             // the reader of a pinned program's output does not read its records
             quiet: first.attach.pinned(),
+            weighted: self.is_weighted(index),
             names_vary: self.names_vary(probe),
             ..ProgramCx::default()
         }

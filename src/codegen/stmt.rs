@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use super::{Gen, double_buffer, walked};
+use super::expr::narrowed;
+use super::{Gen, adding, double_buffer, walked};
 use crate::builtins::{Codegen, MapId};
 use crate::diag::Span;
 use crate::emit::{
     BasicValue, Builder, CALLBACK_ARGUMENTS, Cmp, Helper, IntValue, LoopLimit, MAX_WALKED_ITERATIONS, Operand, PointerValue,
 };
-use crate::sema::hir::{self, Expr, Stmt, StmtKind};
+use crate::sema::hir::{self, Expr, ExprKind, Stmt, StmtKind};
+use crate::syntax::ast::BinOp;
 use crate::types::{Int, Type};
 
 /// The location of a variable.
@@ -482,7 +484,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// whole, so that no reader sees a part of it.
     fn set_map(&mut self, map: MapId, key: Option<&Expr>, value: &Expr) {
         let ty = self.cx.script.maps[map].value.clone();
-        let op = self.expr(value);
+        let op = self.weighted_sum(map, key, value).unwrap_or_else(|| self.expr(value));
         let ptr = self.map_key(map, key);
         self.e.change(map, |e, handle| {
             if !ty.is_scalar() && key.is_some() {
@@ -504,6 +506,21 @@ impl<'a, 'c> Gen<'a, 'c> {
                 },
             );
         });
+    }
+
+    /// The new value of an element if runs have weights, and the script adds to the element.
+    fn weighted_sum(&mut self, map: MapId, key: Option<&Expr>, value: &Expr) -> Option<Operand<'c>> {
+        if !self.e.program.weighted || !self.cx.adding.contains(&map) {
+            return None;
+        }
+        let (op, added) = adding::added(map, key, value)?;
+        let element = ExprKind::Map(map, key.cloned().map(Box::new));
+        let ty = self.cx.script.maps[map].value.clone();
+        let element = Expr { kind: element, ty: ty.clone(), span: value.span };
+        let (before, added) = (self.expr(&element), self.expr(added));
+        let (before, added) = (self.e.scalar(&before), self.e.weighted(self.e.scalar(&added)));
+        let sum = if op == BinOp::Sub { self.e.sub(before, added) } else { self.e.add(before, added) };
+        Some(Operand::reg(ty.clone(), narrowed(&self.e, sum, &ty)))
     }
 
     fn aggregate(&mut self, map: MapId, key: Option<&Expr>, call: &hir::Call) {

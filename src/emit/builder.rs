@@ -56,6 +56,8 @@ pub struct ProgramCx {
     pub is_long: bool,
     /// Nothing reads its reports.
     pub quiet: bool,
+    /// Its runs have weights: see `gate.rs`.
+    pub weighted: bool,
     /// Maps that the loader fills have the names of its sites, and the numbers of its system calls: see `emit/sites.rs`.
     pub names_vary: bool,
     /// Its type, which the builder sets; `None` for a part of a program.
@@ -111,7 +113,8 @@ pub(super) struct FunctionCx<'c> {
     /// Values already computed, by scope.
     pub cached_values: Vec<HashMap<String, BasicValueEnum<'c>>>,
     pub loops: Vec<flow::Loop<'c>>,
-    /// The names of the program's sites, and the register with the index of the one that fired.
+    /// The names of the program's sites, and the register with the index of the one that fired. If runs have weights, its
+    /// upper half is the binary logarithm of the weight.
     pub sites: Rc<[String]>,
     pub site: Option<IntValue<'c>>,
     /// The program's context, unless it is a parameter of the function.
@@ -395,11 +398,49 @@ impl<'c> Builder<'_, 'c> {
             return self.int(0);
         }
         if let Some(site) = self.fun.site {
-            return site;
+            return if self.program.weighted { self.and(site, self.int(u32::MAX.into())) } else { site };
         }
         self.once("site", |e| {
             let ctx = e.ctx();
             e.call(Helper::GetAttachCookie, &[ctx.into()])
         })
+    }
+
+    /// The functions of the program need [`Builder::site_and_weight`].
+    pub(super) fn passes_site(&self) -> bool {
+        self.fun.sites.len() > 1 || self.program.weighted
+    }
+
+    /// The index of the site, and in the upper half the binary logarithm of the weight.
+    pub(super) fn site_and_weight(&mut self) -> IntValue<'c> {
+        match self.fun.site {
+            Some(both) if self.program.weighted => both,
+            _ => self.site(),
+        }
+    }
+
+    /// Sets the weight of this run: two to the power of `shift`.
+    pub(super) fn set_weight(&mut self, shift: IntValue<'c>) {
+        let site = self.site();
+        let shift = self.shl(shift, self.int(32));
+        self.fun.site = Some(self.or(site, shift));
+    }
+
+    /// A number that this run adds to a sum, times the weight of the run: it stands for runs that did not pass the gate.
+    pub fn weighted(&self, n: IntValue<'c>) -> IntValue<'c> {
+        if self.program.weighted { self.shl(n, self.weight_shift()) } else { n }
+    }
+
+    /// The binary logarithm of the weight of this run.
+    pub(super) fn weight_shift(&self) -> IntValue<'c> {
+        match self.fun.site {
+            Some(both) if self.program.weighted => self.shr(both, self.int(32), false),
+            _ => self.int(0),
+        }
+    }
+
+    /// The weight of this run.
+    pub fn weight(&self) -> IntValue<'c> {
+        self.weighted(self.int(1))
     }
 }

@@ -15,7 +15,7 @@ use crate::types::Type;
 
 /// Number of arguments that are passed in registers: BPF has five, and two are taken.
 pub const IN_NUMBERS: usize = 3;
-/// A frame starts with a word for the use of caller and callee, and the number of the site that fired.
+/// A frame starts with a word for the use of caller and callee, and the number of the site that fired, with the weight.
 const FRAME_HEAD: u32 = 16;
 /// Stack for the temporaries of a subprogram; all frames of a chain together have 512 bytes.
 const STACK: u32 = 32;
@@ -44,7 +44,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         (f.sites, f.own_frames, f.context) = (outer.sites.clone(), outer.own_frames, Some(*ctx));
         f.temporaries.start_above(FRAME_HEAD);
         f.temporaries.set_stack_used(self.options.stack_limits.max_temporary_bytes.saturating_sub(STACK));
-        if outer.sites.len() > 1 {
+        if self.passes_site() {
             let ptr = inner.scratch_at(0);
             let site = inner.load(ptr, 8, U64);
             inner.fun.site = Some(site);
@@ -66,9 +66,8 @@ impl<'a, 'c> Builder<'a, 'c> {
             return None;
         }
         let frame = self.alloc_scratch(callee.frame);
-        let many = self.fun.sites.len() > 1;
-        if many {
-            let site = self.site();
+        if self.passes_site() {
+            let site = self.site_and_weight();
             let ptr = self.scratch_at(frame);
             self.store(ptr, 8, 8, site);
         }

@@ -215,7 +215,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         self.store_ptr(ptr, 0, slot);
         let ctx = self.ctx();
         self.store_ptr(ptr, 8, ctx);
-        let site = self.site();
+        let site = self.site_and_weight();
         self.store(ptr, 16, 8, site);
     }
 

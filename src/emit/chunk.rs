@@ -67,7 +67,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         let ctx = if context.is_some() { self.ctx() } else { self.null() };
         let zero = self.int(0);
         let slot = if scratch.is_some() { self.slot_number() } else { zero };
-        let site = if self.fun.sites.len() > 1 { self.site() } else { zero };
+        let site = if self.passes_site() { self.site_and_weight() } else { zero };
         self.call_function(function, &[ctx.into(), slot.into(), site.into()])
     }
 

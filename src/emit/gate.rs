@@ -1,4 +1,7 @@
 //! Gates of probes: user space lets only some of their runs pass. See `runtime/throttle.rs`.
+//!
+//! A run that passes has a weight, the number of runs for which it stands. Counts, sums and histograms use it
+//! ([`Builder::weighted`]).
 
 use std::mem::offset_of;
 
@@ -10,33 +13,55 @@ use super::{Builder, Cmp, Helper, PointerValue};
 /// Unfinished calls whose entry passed. The oldest are forgotten, so that threads that never return do not fill the
 /// map.
 const MAX_MARKS: u32 = 16384;
-/// A random number is below this.
-const RANDOM: u64 = 1 << 32;
 
 impl<'c> Builder<'_, 'c> {
-    /// Ends the program unless the probe's gate lets this run pass: at random, and while there are tokens. `refused`
-    /// emits code for the path that ends.
+    /// Ends the program unless the probe's gate lets this run pass. `refused` emits code for the path that ends.
+    ///
+    /// It decides at random, by a probability that depends on earlier runs only. So a run that passes with the probability
+    /// 1/2^n stands for 2^n runs, and sums of such weights are right on average, whatever the runs count.
     pub fn pass_gate(&mut self, gate: u32, refused: &dyn Fn(&mut Self)) {
         let ptr = self.gate(gate);
         let leave = |e: &mut Self| {
-            e.count_thinned();
             refused(e);
             e.ret(None);
         };
-        let sampled = self.load(self.offset(ptr, offset_of!(Gate, one_in) as u32), 0, U64);
-        let all = self.cmp(Cmp::Eq, sampled, self.int(1));
-        let some = self.cmp(Cmp::Eq, all, self.int(0));
+        let word = |e: &mut Self, of: usize| e.load_volatile(e.offset(ptr, of as u32), U64);
+        let asked = word(self, offset_of!(Gate, shift));
+        let closed = self.cmp(Cmp::Uge, asked, self.int(Gate::CLOSED));
+        self.if_(closed, |e| {
+            e.count_thinned();
+            leave(e);
+        });
+        // the closer the passed runs are to using up the limit, the fewer pass
+        let (passed, free) = (word(self, offset_of!(Gate, passed)), word(self, offset_of!(Gate, free)));
+        let few = self.cmp(Cmp::Ult, passed, free);
+        let more = self.choose(
+            few,
+            |e| e.int(0),
+            |e| {
+                let step = word(e, offset_of!(Gate, step));
+                let steps = e.shr(e.sub(passed, free), step, false);
+                e.add(steps, e.int(1))
+            },
+        );
+        let most = self.int(Gate::MAX_SHIFT);
+        let shift = self.add(asked, more);
+        let over = self.cmp(Cmp::Ugt, shift, most);
+        let shift = self.select(over, most, shift);
+        let some = self.cmp(Cmp::Ne, shift, self.int(0));
         self.if_(some, |e| {
             let random = e.call(Helper::GetPrandomU32, &[]);
-            let random = e.and(random, e.int(RANDOM - 1));
-            let product = e.mul(random, sampled);
-            let not = e.cmp(Cmp::Uge, product, e.int(RANDOM));
-            let closed = e.cmp(Cmp::Eq, sampled, e.int(0));
-            let not = e.or(not, closed);
-            e.if_(not, leave);
+            let mask = e.sub(e.shl(e.int(1), shift), e.int(1));
+            let others = e.and(random, mask);
+            e.if_(others, |e| {
+                e.count_sampled_out();
+                leave(e);
+            });
         });
-        self.take_token(self.offset(ptr, offset_of!(Gate, tokens) as u32), &leave);
+        let one = self.int(1);
+        self.atomic_add(self.offset(ptr, offset_of!(Gate, passed) as u32), one);
         self.count_ran();
+        self.set_weight(shift);
     }
 
     /// Ends the program if the limit of events for this second is reached. `refused` emits code for the path that ends.
@@ -58,13 +83,13 @@ impl<'c> Builder<'_, 'c> {
         self.atomic_add(tokens, one_less);
     }
 
-    /// The entry of a call passed, so its return will pass as well.
+    /// The entry of a call passed, so its return will pass as well, with the same weight.
     pub fn mark_call(&mut self, gate: u32) {
         let (map, key) = self.call_mark(gate);
-        let one = self.alloc(8);
-        let value = self.int(1);
-        self.store(one, 0, 8, value);
-        self.update(map, key, one);
+        let mark = self.alloc(8);
+        let value = self.add(self.weight_shift(), self.int(1));
+        self.store(mark, 0, 8, value);
+        self.update(map, key, mark);
     }
 
     /// The entry of a call did not pass, so its return will not pass either. (An earlier call may not have returned.)
@@ -83,11 +108,18 @@ impl<'c> Builder<'_, 'c> {
         let mark = self.lookup(map, key);
         let is_null = self.cmp(Cmp::Eq, self.addr(mark), self.int(0));
         self.if_(is_null, |e| {
-            e.count_thinned();
+            if e.program.weighted {
+                e.count_sampled_out()
+            } else {
+                e.count_thinned()
+            }
             e.ret(None);
         });
+        let marked = self.load(mark, 0, U64);
         self.delete(map, key);
         self.count_ran();
+        let shift = self.sub(marked, self.int(1));
+        self.set_weight(shift);
     }
 
     fn call_mark(&mut self, gate: u32) -> (PointerValue<'c>, PointerValue<'c>) {

@@ -37,6 +37,11 @@ impl<'c> Builder<'_, 'c> {
         self.bump_counter(offset_of!(ProbeCounters, thinned));
     }
 
+    /// Counts a run that the weights of others stand for.
+    pub(super) fn count_sampled_out(&mut self) {
+        self.bump_counter(offset_of!(ProbeCounters, sampled_out));
+    }
+
     /// Counts a map update that failed, by the reason.
     pub fn refused(&mut self, returned: IntValue<'c>) {
         let failed = self.cmp(Cmp::Slt, returned, self.int(0));

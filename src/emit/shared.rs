@@ -334,16 +334,29 @@ pub struct ProbeCounters {
     pub ran: u64,
     /// Runs that a limit dropped.
     pub thinned: u64,
+    /// Runs that did not pass the gate, and that the weights of those that passed stand for.
+    pub sampled_out: u64,
 }
 
 /// Limits the runs of a probe: written by the reader.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Gate {
-    /// One in this many runs passes, at random; 1 for all, 0 for none.
-    pub one_in: AtomicU64,
-    /// The number of runs that may still pass, in two's complement.
-    pub tokens: AtomicU64,
+    /// One in two to the power of this passes, at random; from [`Gate::CLOSED`] on, none.
+    pub shift: AtomicU64,
+    /// The number of runs that have passed since the reader last set it to zero.
+    pub passed: AtomicU64,
+    /// When this many have passed, one more is added to the shift,
+    pub free: AtomicU64,
+    /// and again after each two to the power of this.
+    pub step: AtomicU64,
+}
+
+impl Gate {
+    /// In [`Gate::shift`]: no run passes.
+    pub const CLOSED: u64 = 32;
+    /// The largest shift: the random number has 32 bits.
+    pub const MAX_SHIFT: u64 = Self::CLOSED - 1;
 }
 
 /// A thread's place in the table of a map: see `emit/thread_table.rs`.

@@ -113,6 +113,7 @@ fn losses(root: &Expr, last: &FinalResults) -> Vec<String> {
     report(|c| c.refused, "updates failed because maps were full");
     report(|c| c.unstored, "updates failed for lack of memory");
     report(|c| c.thinned, "runs of probes were dropped to keep a limit");
+    report(|c| c.sampled_out, "runs of probes were left out to keep a limit, and others counted for them");
     report(|c| c.detached, "times probes were detached to keep a limit");
     report(|c| c.unkept, "stacks were not stored");
     let emptied = |(view, times): (&crate::value::MapView, &u64)| *times > 0 && maps(root).iter().any(|of| of.map == view.name);

@@ -96,6 +96,7 @@ fn maps() -> (Vec<ScriptMap>, FinalResults) {
             set: true,
             entries,
             show: ShowOptions::default(),
+            weights: None,
         };
         (m, view)
     };

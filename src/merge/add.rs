@@ -9,7 +9,7 @@ use crate::output::FinalResults;
 use crate::render::TextFormatter;
 use crate::state::{Entry, Map, Printed, RunId, State};
 use crate::types::{Int, Type};
-use crate::value::{Counts, MapView, MapViewKind, ShowOptions, Value};
+use crate::value::{Counts, MapView, MapViewKind, ShowOptions, Value, add_weights};
 
 /// Maximum size in bytes of the displayed values of a map.
 const MAX_MAP_BYTES: u64 = 4 << 30;
@@ -126,7 +126,15 @@ impl Sum {
                     total.add(map, &state.host);
                 }
                 None => {
-                    let blank = Map { entries: Vec::new(), emptied: 0, cleared: false, shown_in_part: false, set: false, ..map.clone() };
+                    let blank = Map {
+                        entries: Vec::new(),
+                        emptied: 0,
+                        cleared: false,
+                        shown_in_part: false,
+                        set: false,
+                        weights: None,
+                        ..map.clone()
+                    };
                     let mut total = Total {
                         map: blank,
                         entries: BTreeMap::new(),
@@ -321,6 +329,7 @@ impl Total {
         self.map.cleared |= map.cleared;
         self.map.shown_in_part |= map.shown_in_part;
         self.map.set |= map.set;
+        self.map.weights = add_weights(self.map.weights, map.weights);
         self.map.emptied = self.map.emptied.saturating_add(map.emptied);
         if map.emptied > 0 {
             self.emptied.insert(host.to_string());
@@ -374,7 +383,7 @@ impl Total {
         if let Some(why) = &self.refused {
             return Err(why.clone());
         }
-        let Map { name, key, value, set, .. } = &self.map;
+        let Map { name, key, value, set, weights, .. } = &self.map;
         let size = value.aggregation().map_or(0, |agg| u64::from(agg.size)).saturating_mul(self.entries.len() as u64);
         if size > MAX_MAP_BYTES {
             return Err(format!("{name} needs {} GiB, which is more than the limit of {}", size >> 30, MAX_MAP_BYTES >> 30).into());
@@ -389,7 +398,7 @@ impl Total {
         };
         let entries = self.entries.values().map(shown).collect::<Result<Vec<_>, _>>()?;
         let (kind, measures) = row.map_or((MapViewKind::Map, false), |(_, row)| (row.kind, row.measures));
-        Ok(MapView { name: name.clone(), kind, measures, keyed: key.is_some(), set: *set, entries, show })
+        Ok(MapView { name: name.clone(), kind, measures, keyed: key.is_some(), set: *set, entries, show, weights: *weights })
     }
 }
 

@@ -31,6 +31,9 @@ own_metrics! {
     REFUSED_UPDATES: "rbt_refused_updates", Counter, ["probe"], "Updates of maps that were full.";
     CUT_STRINGS: "rbt_cut_strings", Counter, ["probe"], "Strings that were truncated.";
     LOST_STACKS: "rbt_lost_stacks", Counter, ["probe"], "Stacks that found no space.";
+    DROPPED_RUNS: "rbt_dropped_runs", Counter, ["probe"], "Runs that a limit dropped.";
+    SAMPLED_RUNS: "rbt_sampled_runs", Counter, ["map"], "Runs for which the values of a map stand, if --max-overhead has sampled them.";
+    COUNTED_RUNS: "rbt_counted_runs", Counter, ["map"], "Those of these runs that counted.";
     PROBE_RUN_SECONDS: "rbt_probe_run_seconds", Counter, ["probe"], "Time that the programs of a probe ran while metrics were requested.";
     PROBE_RUNS: "rbt_probe_runs", Counter, ["probe"], "Runs in that time.";
     UNSHOWN_SERIES: "rbt_unshown_series", Gauge, ["map"], "Series of a map beyond max_series.";

@@ -8,7 +8,7 @@ use crate::builtins;
 use crate::render::{self, LabelFormatter, Labels, key_parts};
 use crate::state::{AggregateState, Entry, Map, State};
 use crate::types::Agg;
-use crate::value::{Counts, Hist, Scale, Value};
+use crate::value::{Counts, Hist, Scale, Value, Weights};
 
 /// Converts states to families; remembers which series it has shown.
 pub struct Metrics {
@@ -316,6 +316,7 @@ const LOSSES: &[CounterColumn] = &[
     (own::REFUSED_UPDATES, |c| c.refused.saturating_add(c.unstored)),
     (own::CUT_STRINGS, |c| c.cut),
     (own::LOST_STACKS, |c| c.unkept),
+    (own::DROPPED_RUNS, |c| c.thinned),
 ];
 
 /// Adds the metrics of the run itself.
@@ -337,6 +338,12 @@ fn add_own(state: &State, unshown: &[(String, u64)], to: &mut Vec<Family>) {
         let seconds = Family::own(&own::PROBE_RUN_SECONDS, times.iter().map(|(probe, (ns, _))| (vec![probe.to_string()], (*ns).into())));
         to.push(Family { unit: Some("seconds"), power: 9, ..seconds });
         to.push(Family::own(&own::PROBE_RUNS, times.iter().map(|(probe, (_, runs))| (vec![probe.to_string()], (*runs).into()))));
+    }
+    let estimates: Vec<(&str, Weights)> = state.maps.iter().filter_map(|map| Some((map.name.as_str(), map.weights?))).collect();
+    if !estimates.is_empty() {
+        let of = |n: fn(&Weights) -> u64| estimates.iter().map(move |(map, weights)| (vec![(*map).to_string()], n(weights).into()));
+        to.push(Family::own(&own::SAMPLED_RUNS, of(|weights| weights.runs)));
+        to.push(Family::own(&own::COUNTED_RUNS, of(|weights| weights.passed)));
     }
     if !unshown.is_empty() {
         to.push(Family::own(&own::UNSHOWN_SERIES, unshown.iter().map(|(map, n)| (vec![map.clone()], (*n).into()))));

@@ -12,7 +12,7 @@ use super::stack_keys::{shown, visible};
 use super::{RenderOptions, Rendered, Renderer, hist, span, utc, value_text};
 use crate::output::Output;
 use crate::timeline::{Phase, Span};
-use crate::value::{Counts, MapView, Scale, Value};
+use crate::value::{Counts, MapView, Scale, Value, Weights};
 
 /// Creates the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
@@ -103,6 +103,12 @@ impl Csv {
     }
 
     fn map(&self, table: &mut Writer<&mut Vec<u8>>, view: &MapView) -> io::Result<()> {
+        // the values are estimates
+        if let Some(Weights { passed, runs }) = view.weights {
+            for (field, n) in [("passed", passed), ("runs", runs)] {
+                self.row(table, ["sampled", &view.name], &[], Row::number(field, n))?;
+            }
+        }
         for (key, value) in sort_entries(view) {
             let parts = if let Value::Tuple(parts) = key { parts.as_slice() } else { std::slice::from_ref(key) };
             let key: Vec<String> = if view.keyed { parts.iter().map(cell).collect() } else { Vec::new() };

@@ -41,8 +41,8 @@ struct Pictures {
     /// The script and the host.
     subtitle: String,
     base: Option<Arc<Base>>,
-    /// Pictures that are not written yet, by name: the last printed one of each map.
-    maps: BTreeMap<String, Picture>,
+    /// Titles and pictures that are not written yet, by name: the last printed one of each map.
+    maps: BTreeMap<String, (String, Picture)>,
     /// Maps that could not be compared.
     without_base: Vec<String>,
     omitted: Omitted,
@@ -87,7 +87,7 @@ impl Pictures {
         let base = self.base.clone()?;
         let found = match &*base {
             Base::Map(other) => match self.maps.get(other) {
-                Some(Picture::Stacks(stacks)) if other != name => Some((stacks.lines.clone(), other.clone())),
+                Some((_, Picture::Stacks(stacks))) if other != name => Some((stacks.lines.clone(), other.clone())),
                 Some(_) | None => None,
             },
             Base::Run { maps, label: place } => maps.get(name).map(|lines| (lines.clone(), place.clone())),
@@ -104,7 +104,7 @@ impl Renderer for Pictures {
         let picture = if let Output::Map(view) = output { Picture::of(view) } else { None };
         if let (Some(picture), Output::Map(view)) = (picture, output) {
             self.omitted.shows(view);
-            self.maps.insert(view.name.clone(), picture);
+            self.maps.insert(view.name.clone(), (view.title(), picture));
         } else {
             self.omitted.add(output);
         }
@@ -126,12 +126,12 @@ impl Renderer for Pictures {
         // a map with which others are compared comes last, because it must exist until then
         let compared = self.base.as_ref().and_then(|base| base.map()).map(String::from);
         let next = self.maps.keys().find(|name| compared.as_ref() != Some(name)).or(self.maps.keys().next()).cloned();
-        let Some((name, picture)) = next.and_then(|name| self.maps.remove_entry(&name)) else {
+        let Some((name, (title, picture))) = next.and_then(|name| self.maps.remove_entry(&name)) else {
             return heatmap_svg::draw(NO_STACKS, &self.subtitle, &[], to);
         };
         match picture {
-            Picture::Stacks(stacks) => self.stacks(&name, stacks, to),
-            Picture::Heat(panels) => heatmap_svg::draw(&visible(&name), &self.subtitle, &panels, to),
+            Picture::Stacks(stacks) => self.stacks([&name, &title], stacks, to),
+            Picture::Heat(panels) => heatmap_svg::draw(&visible(&title), &self.subtitle, &panels, to),
         }
     }
 
@@ -142,7 +142,7 @@ impl Renderer for Pictures {
 }
 
 impl Pictures {
-    fn stacks(&mut self, name: &str, stacks: Stacks, to: &mut dyn Write) -> io::Result<()> {
+    fn stacks(&mut self, [name, title]: [&str; 2], stacks: Stacks, to: &mut dyn Write) -> io::Result<()> {
         let mut palette = PaletteMap::default();
         let color = |kind: &Kind| {
             let [r, g, b] = kind.color(stacks.width);
@@ -155,7 +155,7 @@ impl Pictures {
         }
         let mut options = Options::default();
         options.direction = self.direction;
-        options.title = visible(name);
+        options.title = visible(title);
         options.subtitle = Some(self.subtitle.clone());
         options.count_name = stacks.width.unit().into();
         options.text_truncate_direction = TextTruncateDirection::Right;

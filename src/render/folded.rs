@@ -99,6 +99,9 @@ impl Folded {
             let why = if view.keyed { "their values are not positive numbers" } else { "it has no key to fold" };
             to.err.extend_from_slice(format!("{}: {left_out} omitted from the folded stacks: {why}\n", view.name).as_bytes());
         }
+        if view.weights.is_some() {
+            to.err.extend_from_slice(format!("{}: sampled\n", view.title()).as_bytes());
+        }
         if !lines.is_empty() {
             self.maps.insert(view.name.clone());
         } else if !view.entries.is_empty() {
@@ -165,8 +168,16 @@ mod tests {
     }
 
     fn folded(keyed: bool, entries: Vec<(Value, Value)>) -> (String, String) {
-        let view =
-            MapView { name: "@".into(), kind: MapViewKind::Map, measures: false, keyed, set: true, entries, show: ShowOptions::default() };
+        let view = MapView {
+            name: "@".into(),
+            kind: MapViewKind::Map,
+            measures: false,
+            keyed,
+            set: true,
+            entries,
+            show: ShowOptions::default(),
+            weights: None,
+        };
         let mut to = Rendered::default();
         make(&RenderOptions::default()).render(&Output::Map(view), &mut to);
         (String::from_utf8(to.out).unwrap(), String::from_utf8(to.err).unwrap())

@@ -54,7 +54,19 @@ impl JsonRenderer {
             Output::Value(v) => record("value", to, |to| value(v, trailer, to)),
             // statistics are printed even if they are empty
             Output::Map(view) if is_nothing(view) && view.kind != MapViewKind::Stats => {}
-            Output::Map(view) => record(view.kind.name(), to, |to| map(view, trailer, to)),
+            Output::Map(view) => {
+                open(view.kind.name(), to);
+                field("data", to, |to| map(view, trailer, to));
+                if let Some(weights) = view.weights {
+                    field("sampled", to, |to| {
+                        let numbers = [("passed", weights.passed), ("runs", weights.runs)];
+                        object(numbers.iter(), to, |n, to| decimal(to, *n));
+                        to.pop();
+                        field("factor", to, |to| to.extend_from_slice(format!("{:.3}}}", weights.factor()).as_bytes()));
+                    });
+                }
+                to.extend_from_slice(b"}\n");
+            }
             // as in bpftrace, the result of a file or a command is not part of the output
             Output::Problem { kind: ProblemKind::Command, .. } => super::text::make(&self.options).render(output, rendered),
             Output::Problem { kind, msg, helper, pos, line: _ } => {

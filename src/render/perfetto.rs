@@ -268,6 +268,9 @@ impl PerfettoRenderer {
             .iter()
             .any(|(key, _)| stack_keys::parts(key).iter().any(|part| matches!(part, KeyPart::Frame(..))))
             .then_some("its keys are stacks");
+        if view.weights.is_some() {
+            to.err.extend_from_slice(format!("{}: sampled\n", view.title()).as_bytes());
+        }
         let entries = if why.is_some() { &[][..] } else { &view.entries };
         for (number, (key, value)) in entries.iter().enumerate() {
             if number >= MAX_COUNTERS {

@@ -1,7 +1,7 @@
 //! `-f pprof`: all maps with stacks in their keys as one profile, which has a sample type for each map; the other parts of a key
 //! are labels. The format is that of github.com/google/pprof/proto/profile.proto.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -25,6 +25,8 @@ pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
 struct Pprof {
     start_ns: u64,
     comment: String,
+    /// Maps whose values are estimates.
+    estimates: BTreeMap<String, String>,
     /// The name and the unit of each map.
     types: Vec<(String, &'static str)>,
     samples: Vec<Sample>,
@@ -95,6 +97,9 @@ impl Renderer for Pprof {
             && is_stacked(view)
         {
             self.omitted.shows(view);
+            if view.weights.is_some() {
+                self.estimates.insert(view.name.clone(), visible(&view.title()));
+            }
             self.map(view);
         } else {
             self.omitted.add(output);
@@ -112,7 +117,8 @@ impl Renderer for Pprof {
     fn finish(&mut self, to: &mut dyn Write) -> io::Result<()> {
         let mut to = GzEncoder::new(to, Compression::default());
         let comment = std::mem::take(&mut self.comment);
-        let comment = self.intern(&comment);
+        let comments = [comment].into_iter().chain(std::mem::take(&mut self.estimates).into_values());
+        let comments: Vec<u64> = comments.map(|comment| self.intern(&comment)).collect();
         let types: Vec<(u64, u64)> =
             std::mem::take(&mut self.types).iter().map(|(name, unit)| (self.intern(name), self.intern(unit))).collect();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
@@ -146,7 +152,7 @@ impl Renderer for Pprof {
             profile.bytes(6, text.as_bytes());
         });
         let duration = u64::try_from(now).unwrap_or(u64::MAX).saturating_sub(self.start_ns);
-        profile.uint(9, self.start_ns).uint(10, duration).packed(13, [comment]);
+        profile.uint(9, self.start_ns).uint(10, duration).packed(13, comments);
         to.write_all(profile.written())?;
         to.finish()?.flush()
     }

@@ -50,6 +50,9 @@ pub fn text(view: &MapView, style: Style, canvas: Canvas, to: &mut Vec<u8>) {
         let names = names + 1;
         to.extend_from_slice(format!("{name:<names$} {line}  min {min:<numbers$} max {max}\n").as_bytes());
     }
+    if let Some(weights) = view.weights.filter(|_| !entries.is_empty()) {
+        to.extend_from_slice(format!("~ ({weights})\n").as_bytes());
+    }
     to.push(b'\n');
 }
 
@@ -123,6 +126,7 @@ mod tests {
             set: true,
             entries,
             show: ShowOptions::default(),
+            weights: None,
         };
         let mut to = Vec::new();
         text(&view, STYLE, canvas, &mut to);

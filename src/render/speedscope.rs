@@ -35,6 +35,8 @@ struct Frame {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Profile {
+    #[serde(skip)]
+    map: String,
     r#type: &'static str,
     name: String,
     unit: &'static str,
@@ -104,10 +106,10 @@ impl Speedscope {
         let width = Width::of(view);
         let unit = if matches!(width, Width::Samples | Width::Values) { "none" } else { width.unit() };
         let end_value = weights.iter().fold(0u64, |sum, n| sum.saturating_add(*n));
-        let name = view.name.clone();
         // the last printed state of each map counts
-        self.profiles.retain(|profile| profile.name != visible(&name));
-        self.profiles.push(Profile { r#type: "sampled", name: visible(&name), unit, start_value: 0, end_value, samples, weights });
+        self.profiles.retain(|profile| profile.map != view.name);
+        let (map, name) = (view.name.clone(), visible(&view.title()));
+        self.profiles.push(Profile { map, r#type: "sampled", name, unit, start_value: 0, end_value, samples, weights });
     }
 
     /// Indices of frames, outermost first.

@@ -1,10 +1,11 @@
 //! Renders records in both formats and compares the results with sections of the language's documentation.
 
 use crate::output::{Output, ProblemKind};
-use crate::value::{Counts, Frame, Hist, MapView, MapViewKind, Pos, Scale, ShowOptions, Stack, StackMode, Stats, Value};
+use crate::value::{Counts, Frame, Hist, MapView, MapViewKind, Pos, Scale, ShowOptions, Stack, StackMode, Stats, Value, Weights};
+use std::io::Read;
 use std::sync::Arc;
 
-use super::{FORMATS, RenderOptions, Rendered, find};
+use super::{FORMATS, Format, RenderOptions, Rendered, find};
 
 fn rendered(format: &str, options: &RenderOptions, output: &Output) -> Rendered {
     let mut to = Rendered::default();
@@ -42,7 +43,7 @@ fn s(text: &str) -> Value {
 
 fn map(name: &str, kind: MapViewKind, entries: Vec<(Value, Value)>) -> MapView {
     let keyed = entries.first().is_none_or(|e| e.0 != Value::None);
-    MapView { name: name.into(), kind, measures: false, keyed, set: true, entries, show: ShowOptions::default() }
+    MapView { name: name.into(), kind, measures: false, keyed, set: true, entries, show: ShowOptions::default(), weights: None }
 }
 
 fn stats(count: u64, total: i64) -> Stats {
@@ -497,7 +498,7 @@ fn notices() {
 fn counts() {
     let of = |probe: &str, sent, dropped, missed| Counts { probe: probe.into(), sent, dropped, missed, ..Counts::default() };
     let two = Output::Counts(vec![of("begin", 3, 0, 0), of("uprobe:\"x\":f", 9, 2, 0), of("end", 5, 4, 1)]);
-    let zeros = "\"refused\": 0, \"unstored\": 0, \"cut\": 0, \"unkept\": 0, \"thinned\": 0, \"detached\": 0}";
+    let zeros = "\"refused\": 0, \"unstored\": 0, \"cut\": 0, \"unkept\": 0, \"thinned\": 0, \"sampled_out\": 0, \"detached\": 0}";
     says(
         &two,
         "WARNING: uprobe:\"x\":f: events found no space in the ring buffer (raise perf_rb_pages), of 9: 2\n\
@@ -563,6 +564,7 @@ fn escapes_control_characters_for_terminals() {
         set: true,
         entries,
         show: ShowOptions::default(),
+        weights: None,
     });
     let at_terminal = RenderOptions { escape_output: true, ..RenderOptions::default() };
     let shown = |options: &RenderOptions, output: &Output| String::from_utf8(rendered("text", options, output).out).unwrap();
@@ -623,4 +625,51 @@ fn compared_stacks_with_equal_names_are_summed() {
     assert_eq!((sum(1), sum(2)), (30, 9), "{stacks}");
     // (30 - 9) / 30
     assert!(document("flamegraph", 1).contains("inner (30 samples, 100.00%; +70.00%)"));
+}
+
+/// Every format says which values are estimates.
+#[test]
+fn estimates() {
+    let weights = Some(Weights { passed: 10, runs: 75 });
+    let estimated = |view: MapView| Output::Map(MapView { weights, ..view });
+    let sampled = "\"sampled\": {\"passed\": 10, \"runs\": 75, \"factor\": 7.500}}\n";
+    let count = vec![(Value::None, Value::Uint(75))];
+    shows(
+        estimated(map("@n", MapViewKind::Map, count)),
+        "@n: ~75 (1 in 7.5)\n",
+        &format!("{{\"type\": \"map\", \"data\": {{\"@n\": 75}}, {sampled}"),
+    );
+    let hist = vec![(Value::None, Value::Hist(log2(0, &[2, 3])))];
+    shows(
+        estimated(map("@h", MapViewKind::Hist, hist)),
+        &format!("@h: ~ (1 in 7.5)\n[2, 4)                 2 |{}|\n\n", "@".repeat(52)),
+        &format!("{{\"type\": \"hist\", \"data\": {{\"@h\": [{{\"min\": 2, \"max\": 3, \"count\": 2}}]}}, {sampled}"),
+    );
+    let keyed = || map("@k", MapViewKind::Map, vec![(s("a"), Value::Uint(8)), (s("bc"), Value::Uint(67))]);
+    let text = |options: &RenderOptions| utf8(rendered("text", options, &estimated(keyed())).out);
+    assert_eq!(text(&RenderOptions::default()), "@k[a]: ~8 (1 in 7.5)\n@k[bc]: ~67 (1 in 7.5)\n");
+    assert_eq!(text(&RenderOptions { tables: true, ..RenderOptions::default() }), "@k: ~ (1 in 7.5)\na    8\nbc  67\n\n");
+
+    let frame = Frame { symbol: Some("f".into()), ..Frame::default() };
+    let stack = Value::Stack(Stack { mode: StackMode::Bpftrace, kernel: false, frames: vec![Arc::new(frame)] });
+    let stacks = || map("@s", MapViewKind::Map, vec![(stack.clone(), Value::Uint(75))]);
+    let text_of = |format: &Format, view: MapView| {
+        let (mut renderer, mut to) = ((format.make)(&RenderOptions::default()), Rendered::default());
+        renderer.render(&Output::Map(view), &mut to);
+        if format.document {
+            renderer.finish(&mut to.out).unwrap();
+        }
+        let mut all = Vec::new();
+        if flate2::read::GzDecoder::new(to.out.as_slice()).read_to_end(&mut all).is_err() {
+            all = to.out;
+        }
+        all.extend(to.err);
+        String::from_utf8_lossy(&all).into_owned()
+    };
+    // the state of a run is not made of views
+    for format in FORMATS.iter().filter(|format| !format.state) {
+        let (exact, estimate) = (text_of(format, stacks()), text_of(format, MapView { weights, ..stacks() }));
+        let says = |text: &str| ["(1 in 7.5)", "sampled,@s", "\"sampled\": {"].iter().any(|mark| text.contains(mark));
+        assert!(!says(&exact) && says(&estimate), "{}: {estimate}", format.name);
+    }
 }

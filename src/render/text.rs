@@ -97,6 +97,8 @@ pub(super) fn map(view: &MapView, options: &RenderOptions, to: &mut Vec<u8>) {
         return;
     }
     let (style, table, canvas) = (style(options), options.tables, options.canvas);
+    // of values that are estimates
+    let (mark, factor) = view.weights.map_or(("", String::new()), |weights| ("~", format!(" ({weights})")));
     let wide = view.keyed && matches!(view.entries.first(), Some((_, Value::Percentiles(_))));
     if (wide || table || view.show.table) && view.keyed && !view.entries.is_empty() && table::table(view, style, to) {
         return;
@@ -108,17 +110,24 @@ pub(super) fn map(view: &MapView, options: &RenderOptions, to: &mut Vec<u8>) {
             key(k, style, to);
             to.push(b']');
         }
+        let is_picture = matches!(v, Value::Hist(_) | Value::HeatMap(_) | Value::Series(_));
+        to.extend_from_slice(if is_picture && mark.is_empty() { b":" } else { b": " });
+        to.extend_from_slice(mark.as_bytes());
+        if is_picture {
+            to.extend_from_slice(factor.as_bytes());
+            to.push(b'\n');
+        }
         if let Value::Hist(h) = v {
-            to.extend_from_slice(b":\n");
             hist::text(h, view.show.div.unwrap_or(1), to);
         } else if let Value::HeatMap(_) = v {
-            to.extend_from_slice(b":\n");
             if let Value::HeatMap(h) = &*divide(v, view.show.div) {
                 heatmap::text(h, canvas, to);
             }
         } else {
-            to.extend_from_slice(if let Value::Series(_) = v { b":\n" } else { b": " });
             value(&with_unit(&divide(v, view.show.div), view.show.unit), style, to);
+        }
+        if !is_picture {
+            to.extend_from_slice(factor.as_bytes());
         }
         // as in bpftrace
         if !matches!(v, Value::Series(s) if s.buckets.is_empty()) {
@@ -152,6 +161,7 @@ fn incomplete(counts: &[Counts], to: &mut Vec<u8>) {
             (count.unstored, "map updates failed for lack of kernel memory"),
             (count.cut, "strings truncated (raise max_strlen)"),
             (count.thinned, "runs dropped to keep a limit"),
+            (count.sampled_out, "runs left out to keep a limit, for which others counted"),
             (count.detached, "times detached to keep a limit"),
             (count.unkept, "stacks found no space in the stack table (raise max_stacks)"),
         ];

@@ -33,7 +33,7 @@ use crate::render::{Rendered, Renderer};
 use crate::settings::{Invocation, Settings};
 use crate::state::{self, Printed};
 use crate::timeline::Spans;
-use crate::value::{Counts, Frame, MapView, MapViewKind, Pos, ShowOptions, Value};
+use crate::value::{Counts, Frame, MapView, MapViewKind, Pos, ShowOptions, Value, Weights};
 
 /// Bytes of pending output that cause a write in every buffering mode.
 const FLUSH_THRESHOLD: usize = 64 * 1024;
@@ -304,10 +304,17 @@ impl<'a> RunContext<'a> {
                 unread: counters.unread,
                 unkept: counters.unkept,
                 thinned: counters.thinned,
+                sampled_out: counters.sampled_out,
                 detached: self.throttle.as_ref().map_or(0, |throttle| throttle.detached(&program.probes)),
             }
         };
         self.manifest.programs.iter().zip(&self.loaded.programs).map(of).collect()
+    }
+
+    /// How far the values of a map are estimates.
+    pub(super) fn weights(&self, map: &Map) -> Option<Weights> {
+        let counters = self.loaded.state.probe_counters(&map.weighted_by);
+        (counters.sampled_out > 0).then(|| Weights { passed: counters.ran, runs: counters.ran + counters.sampled_out })
     }
 
     /// A line for standard error.
@@ -530,7 +537,7 @@ impl Host for RunContext<'_> {
         let (_, fd) = self.map_at(map)?;
         let row = manifest.maps.get(map).context("no such map in the manifest")?;
         let view = if self.cleared_at_end.contains(&map) { maps::empty(row)? } else { maps::view(row, fd, self)? };
-        Ok(MapView { set: view.set || self.other_is_set(map), ..view })
+        Ok(MapView { set: view.set || self.other_is_set(map), weights: self.weights(row), ..view })
     }
 
     fn take_map(&mut self, map: usize, keys: bool) -> anyhow::Result<MapView> {
@@ -551,7 +558,7 @@ impl Host for RunContext<'_> {
             }
         }
         let view = if self.cleared_at_end.contains(&map) { maps::empty(row)? } else { maps::view(row, fd, self)? };
-        let view = MapView { set: view.set || self.other_is_set(map), ..view };
+        let view = MapView { set: view.set || self.other_is_set(map), weights: self.weights(row), ..view };
         self.final_views.emptied(map, self.in_end, || Ok(view.clone()))?;
         self.save(map, fd)?;
         match (keys, apart) {

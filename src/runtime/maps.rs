@@ -26,7 +26,16 @@ type Entries = (Vec<u8>, Vec<u8>);
 pub(super) fn empty(map: &Map) -> anyhow::Result<MapView> {
     let (kind, measures) =
         if let Type::Agg(agg) = &map.value { row(agg).map(|row| (row.kind, row.measures))? } else { (MapViewKind::Map, false) };
-    Ok(MapView { name: map.name.clone(), kind, measures, keyed: true, set: true, entries: Vec::new(), show: ShowOptions::default() })
+    Ok(MapView {
+        name: map.name.clone(),
+        kind,
+        measures,
+        keyed: true,
+        set: true,
+        entries: Vec::new(),
+        show: ShowOptions::default(),
+        weights: None,
+    })
 }
 
 /// The same without loss.

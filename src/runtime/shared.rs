@@ -9,6 +9,9 @@ use crate::codegen::artifact::{
     CUT_REASONS, FAILURES_SECTION, Failures, GATES_SECTION, Gate, ProbeCounters, STATE_SECTION, State, TALLIES_SECTION,
 };
 
+/// A gate's rate is first halved after some runs, and then after each of this many parts of their number.
+const STEPS: u64 = 8;
+
 /// [`State`], [`ProbeCounters`]s and [`Failures`], mapped.
 pub(super) struct Shared {
     state: *const State,
@@ -58,7 +61,7 @@ impl Shared {
             TALLIES_SECTION => (self.counters, self.length) = (mapped.cast_const().cast(), size / size_of::<ProbeCounters>()),
             GATES_SECTION => {
                 (self.gates, self.gate_count) = (mapped.cast_const().cast(), size / size_of::<Gate>());
-                (0..self.gate_count).for_each(|gate| self.set_gate(gate, 1, 0));
+                (0..self.gate_count).for_each(|gate| self.set_gate(gate, 0, u64::MAX));
             }
             FAILURES_SECTION => (self.failures, self.failure_count) = (mapped.cast_const().cast(), size / size_of::<Failures>()),
             _ => return false,
@@ -106,6 +109,7 @@ impl Shared {
             sum.unkept += load(&raw const (*counters).unkept);
             sum.ran += load(&raw const (*counters).ran);
             sum.thinned += load(&raw const (*counters).thinned);
+            sum.sampled_out += load(&raw const (*counters).sampled_out);
         }
     }
 
@@ -171,13 +175,16 @@ impl Shared {
         self.state().generations.fetch_xor(1 << bit, Ordering::SeqCst);
     }
 
-    /// Sets a probe's sampling rate (one in this many runs) and the number of runs that pass until the next call.
-    pub fn set_gate(&self, gate: usize, one_in: u64, tokens: u64) {
+    /// Sets a probe's sampling rate (one in two to the power of `shift` runs), and the number of runs that pass at this rate
+    /// until the next call. After them, the rate is halved again and again.
+    pub fn set_gate(&self, gate: usize, shift: u64, free: u64) {
         if gate < self.gate_count {
             // SAFETY: within the mapping, which lives as long as the object; its fields are atomic
             let gate = unsafe { &*self.gates.add(gate) };
-            gate.one_in.store(one_in, Ordering::Relaxed);
-            gate.tokens.store(tokens, Ordering::Relaxed);
+            gate.shift.store(shift, Ordering::Relaxed);
+            gate.free.store(free, Ordering::Relaxed);
+            gate.step.store((free / STEPS).checked_ilog2().unwrap_or(0).into(), Ordering::Relaxed);
+            gate.passed.store(0, Ordering::Relaxed);
         }
     }
 

@@ -60,6 +60,7 @@ impl RunContext<'_> {
         let row = manifest.maps.get(map).context("no such map in the manifest")?;
         let mut saved = maps::saved(row, fd, self)?;
         saved.set = saved.set || self.other_is_set(map);
+        saved.weights = self.weights(row);
         if self.cleared_at_end.contains(&map) {
             saved.entries.clear();
         }

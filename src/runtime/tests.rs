@@ -121,6 +121,7 @@ fn counts() -> Map {
         threads: None,
         adds: false,
         read_at_end: false,
+        weighted_by: Vec::new(),
     }
 }
 
@@ -608,4 +609,56 @@ fn map_failures_name_maps_of_the_script() {
     );
     assert_eq!(messages("hits", "-EPERM"), "the kernel cannot create rbt's own map hits: EPERM");
     assert_eq!(super::load::map_failure("libbpf: prog 'e0': BPF program load failed: -EINVAL", &[counts()], &[]), None);
+}
+
+/// Counts and sums from runs with weights are those of all runs on average, whether the rate is fixed or falls during a burst.
+#[test]
+fn weights_are_unbiased() {
+    const TRIALS: usize = 100;
+    const RUNS: u64 = 4000;
+    let _one = one();
+    if skipped() {
+        return;
+    }
+    let elf = object!(cx, {
+        let of = ProgramCx { weighted: true, ..ProgramCx::default() };
+        let mut e = cx.begin_program("p", SectionDef::of(ProgramType::RawTracepoint), &["p".into()], of);
+        e.pass_gate(0, &|_| ());
+        let weight = e.weight();
+        e.ret(Some(weight));
+        e.end_program(0);
+    });
+    let programs = vec![program("p", ProgramType::RawTracepoint, vec![site("begin", Attach::Begin)])];
+    let artifact = Artifact { elf, manifest: Manifest { programs, probes: 1, ..Manifest::default() } };
+    let (sys, settings) = (Live::new(), Settings::default());
+    let session = load(&artifact, &Env::new(&sys, &settings), Options::default()).unwrap();
+    let (state, fd) = (&session.cx.loaded.state, session.cx.loaded.programs[0].unwrap());
+    // values that grow: the last ones, at the lowest rate, are the greatest
+    let values = || (1..=RUNS).map(|n| n * n);
+    for (shift, free) in [(3, u64::MAX), (0, 160), (2, 400)] {
+        let before = state.probe_counters(&[0]);
+        let trials: Vec<[f64; 2]> = (0..TRIALS)
+            .map(|_| {
+                state.set_gate(0, shift, free);
+                values().fold([0.0; 2], |[count, sum], n| {
+                    let weight = f64::from(test_run::run_once(fd, 0).unwrap());
+                    [count + weight, sum + weight * n as f64]
+                })
+            })
+            .collect();
+        for (what, truth) in [(0, RUNS as f64), (1, values().sum::<u64>() as f64)] {
+            let mean = trials.iter().map(|of| of[what]).sum::<f64>() / TRIALS as f64;
+            let variance = trials.iter().map(|of| (of[what] - mean).powi(2)).sum::<f64>() / (TRIALS - 1) as f64;
+            let error = (variance / TRIALS as f64).sqrt();
+            eprintln!("1 in 2^{shift}, {free} at first: {mean:.0} of {truth}, standard error {error:.0}");
+            assert!(error > 0.0 && (mean - truth).abs() < 5.0 * error, "{mean} of {truth}, standard error {error}");
+        }
+        let after = state.probe_counters(&[0]);
+        let (ran, left_out) = (after.ran - before.ran, after.sampled_out - before.sampled_out);
+        assert_eq!((ran + left_out, after.thinned), (TRIALS as u64 * RUNS, 0));
+        assert!(ran < left_out, "{ran} of {left_out} passed");
+    }
+    state.set_gate(0, crate::codegen::artifact::Gate::CLOSED, 0);
+    assert_eq!(test_run::run_once(fd, 0).unwrap(), 0);
+    assert_eq!(state.probe_counters(&[0]).thinned, 1);
 }

@@ -1,10 +1,14 @@
 //! Keeps the limits of a run: `--max-overhead` and `--max-events`.
 //!
-//! Programs check a gate in memory shared with this process, which costs a dropped run one read. Several times a second
+//! Programs check a gate in memory shared with this process, which costs a dropped run a few reads. Several times a second
 //! this process lets as many runs and events pass as the limits allow, and measures the cost of the probes: the
 //! kernel's statistics of run time, and for each run the cost of entering the program, which those do not contain. If
 //! the probes cost too much, the most expensive one is sampled (one in N runs passes, at random). If the entries alone
 //! cost too much, it is detached. The cost above the limit is a debt. Once it is paid, the steps are undone one by one.
+//!
+//! A sudden increase does not wait for the next measurement: when a gate has let as many runs pass as the limit allows,
+//! the program itself samples more and more rarely (`emit/gate.rs`). Runs that pass have weights, so what the script counts
+//! and sums stays right on average in either case. Runs of detached probes are lost.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -12,7 +16,7 @@ use std::time::{Duration, Instant};
 use super::attach::{self, Links};
 use super::cost::{self, Cost};
 use super::{SessionCx, entry_cost, maps};
-use crate::codegen::artifact::Sampling;
+use crate::codegen::artifact::{Gate, Sampling};
 use crate::output::{Limited, Step};
 use crate::settings::Overhead;
 use crate::system::TargetInfo;
@@ -27,8 +31,6 @@ const IDLE_SHARE: f64 = 0.05;
 const UNKNOWN_RUN: f64 = 1000.0;
 /// The cost of a dropped run: the random decision and the counter.
 const DROPPED_RUN_NS: f64 = 30.0;
-/// More runs than are possible in a tick.
-const UNLIMITED: f64 = 1e18;
 /// Sampling more rarely than one in this many is useless.
 const MAX_SAMPLING: u64 = 1 << 16;
 
@@ -220,13 +222,14 @@ impl Throttle {
         state.add_event_tokens(more as u64);
     }
 
-    /// Sets the number of runs that may pass until the next measurement, such that they cannot cost much more than the
-    /// limit.
+    /// Sets the number of runs that may pass at the same rate until the next measurement, such that all of them cannot cost much
+    /// more than the limit.
     fn fill(&self, cx: &SessionCx) {
         for group in &self.groups {
             let Some(gate) = group.gate else { continue };
-            let tokens = self.budget.map_or(UNLIMITED, |budget| 4.0 * budget * INTERVAL.as_nanos() as f64 / group.run.max(20.0));
-            cx.loaded.state.set_gate(gate, group.one_in, (tokens as u64).max(4));
+            let free = self.budget.map_or(u64::MAX, |budget| (4.0 * budget * INTERVAL.as_nanos() as f64 / group.run.max(20.0)) as u64);
+            let shift = if group.detached.is_some() { Gate::CLOSED } else { group.one_in.ilog2().into() };
+            cx.loaded.state.set_gate(gate, shift, free.max(4));
         }
     }
 
@@ -252,7 +255,7 @@ impl Throttle {
             return Some(limited(group, Step::Sample { one_in }));
         }
         if let Some(gate) = group.gate {
-            cx.loaded.state.set_gate(gate, 0, 0);
+            cx.loaded.state.set_gate(gate, Gate::CLOSED, 0);
         }
         for program in &group.programs {
             links.detach(*program);
@@ -308,7 +311,7 @@ impl ProbeGroup {
             (cost.ns, cost.runs) = (cost.ns + of.ns, cost.runs + of.runs);
         }
         let counters = cx.loaded.state.probe_counters(&self.probes);
-        (cost, counters.ran, counters.thinned)
+        (cost, counters.ran, counters.thinned + counters.sampled_out)
     }
 
     /// Computes the group's share of processor time in the last `ns` nanoseconds.

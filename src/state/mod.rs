@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::types::Type;
-use crate::value::{Counts, ShowOptions, Value};
+use crate::value::{Counts, ShowOptions, Value, Weights};
 
 /// The version of the document format, [`State::rbt_state`].
 pub const VERSION: u32 = 1;
@@ -167,6 +167,9 @@ pub struct Map {
     /// It is no aggregation, but the script only adds to its values, so those of several machines add up.
     #[serde(default, skip_serializing_if = "is_false")]
     pub adds: bool,
+    /// Set if the values are estimates from a part of the runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<Weights>,
     /// How often it was cleared before the end: it contains the data since the last time.
     pub emptied: u64,
     /// `end` cleared it; it contains the data from before that.
@@ -202,6 +205,7 @@ impl Map {
             value,
             set: true,
             adds: false,
+            weights: None,
             emptied: 0,
             cleared: false,
             shown_in_part: false,

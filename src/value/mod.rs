@@ -350,6 +350,45 @@ pub struct MapView {
     pub entries: Vec<(Value, Value)>,
     /// The options of `print`.
     pub show: ShowOptions,
+    /// Set if the values are estimates from a part of the runs.
+    pub weights: Option<Weights>,
+}
+
+/// How far values are estimates: some runs counted for others, which `--max-overhead` left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Weights {
+    /// The number of runs that counted.
+    pub passed: u64,
+    /// The number of all runs.
+    pub runs: u64,
+}
+
+impl Weights {
+    /// The number of runs for which a run counted on average.
+    pub fn factor(&self) -> f64 {
+        self.runs as f64 / self.passed.max(1) as f64
+    }
+
+    /// Those of both.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        Self { passed: self.passed.saturating_add(other.passed), runs: self.runs.saturating_add(other.runs) }
+    }
+}
+
+/// The same, for values of which some may be estimates.
+pub fn add_weights(a: Option<Weights>, b: Option<Weights>) -> Option<Weights> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.plus(&b)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// As in text: `1 in 63.9`.
+impl std::fmt::Display for Weights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "1 in {:.1}", self.factor())
+    }
 }
 
 /// The display options of a map.
@@ -379,6 +418,11 @@ pub enum Unit {
 }
 
 impl MapView {
+    /// The name, which says if the values are estimates.
+    pub fn title(&self) -> String {
+        self.weights.map_or_else(|| self.name.clone(), |weights| format!("{} ~ ({weights})", self.name))
+    }
+
     /// Is it a result? (A map without keys has one entry, even if that is an empty histogram.)
     pub fn is_result(&self) -> bool {
         let empty = |value: &Value| {
@@ -412,6 +456,9 @@ pub struct Counts {
     pub unkept: u64,
     /// Runs that a limit dropped (`--max-overhead`, `--max-events`).
     pub thinned: u64,
+    /// Runs that a limit left out, for which others counted (`--max-overhead`).
+    #[serde(skip_serializing_if = "is_zero")]
+    pub sampled_out: u64,
     /// How often it was detached to keep a limit.
     pub detached: u64,
     /// Reads of memory that failed, and returned zero or nothing; 0 if they are not counted
@@ -419,10 +466,15 @@ pub struct Counts {
     pub unread: u64,
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes references
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
 impl Counts {
     /// The numbers for documents, each with its name.
-    pub fn numbers(&self) -> [(&'static str, u64); 9] {
-        let Self { probe: _, sent, dropped, missed, refused, unstored, cut, unkept, thinned, detached, unread: _ } = *self;
+    pub fn numbers(&self) -> [(&'static str, u64); 10] {
+        let Self { probe: _, sent, dropped, missed, refused, unstored, cut, unkept, thinned, sampled_out, detached, unread: _ } = *self;
         [
             ("sent", sent),
             ("dropped", dropped),
@@ -432,13 +484,14 @@ impl Counts {
             ("cut", cut),
             ("unkept", unkept),
             ("thinned", thinned),
+            ("sampled_out", sampled_out),
             ("detached", detached),
         ]
     }
 
     /// Was nothing lost?
     pub fn complete(&self) -> bool {
-        let Self { probe: _, sent: _, dropped, missed, refused, unstored, cut, unkept, thinned, detached, unread: _ } = self;
-        [dropped, missed, refused, unstored, cut, unkept, thinned, detached].into_iter().all(|n| *n == 0)
+        let Self { probe: _, sent: _, dropped, missed, refused, unstored, cut, unkept, thinned, sampled_out, detached, unread: _ } = self;
+        [dropped, missed, refused, unstored, cut, unkept, thinned, sampled_out, detached].into_iter().all(|n| *n == 0)
     }
 }

@@ -268,7 +268,7 @@ impl Page {
             (key, content(value, div))
         });
         let map = Map {
-            name: visible(&view.name),
+            name: visible(&view.title()),
             kind: view.kind.name(),
             columns,
             rows: rows.collect(),
