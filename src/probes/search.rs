@@ -1,6 +1,6 @@
 //! Finds the places of attach points.
 //!
-//! A kind's [`Search`] needs neither the checker nor code generation, so `rbt-run` uses it as well: the sites of a compiled
+//! A kind's `Search` needs neither the checker nor code generation, so `rbt-run` uses it as well: the sites of a compiled
 //! script are those of the machine that runs it, if the code does not depend on them.
 
 #![allow(clippy::wildcard_enum_match_arm)] // the others are alike
