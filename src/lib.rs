@@ -61,6 +61,7 @@
 //! | flags of a run | `cli::flags` | one row |
 //! | mechanisms that can be turned off | `settings::MECHANISMS` | one row |
 //! | types of programs | `emit::ProgramType` | a variant and its row in `emit/program.rs` |
+//! | places that are reached very often (a warning) | `probes::hot` | a name in a row |
 //! | properties of a mechanism (filters, notes) | `probes::Attach::properties` | one row |
 //! | diagnostic codes | `diag::codes` | one row |
 //! | processors (registers, calling conventions, system calls) | `system::machine::arch` | a file, and two lines in `system/machine/arch/mod.rs` |

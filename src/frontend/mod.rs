@@ -185,10 +185,13 @@ impl<'a> Frontend<'a> {
     pub(crate) fn check(&mut self, tree: &ast::Script, sys: &dyn TargetInfo) -> Result<Checked, Failure> {
         let (settings, invocation, warnings) = self.settings(tree)?;
         let mut checked = check(tree, sys, settings, invocation, warnings).map_err(|d| self.wrong_or_misused(d))?;
-        // code that a tool's options disable is not a fault in its script
-        if let Program::Tool(_) = self.run.program {
-            checked.warnings.0.retain(|d| !["unreachable", "unused-map"].contains(&d.code));
-        }
+        // Code that a tool's options disable is not a fault in its script, and who asks for each event by a tool or a verb gets it.
+        let accepted: &[&str] = match self.run.program {
+            Program::Tool(_) => &["unreachable", "unused-map", "hot-probe"],
+            Program::Composed(_) => &["hot-probe"],
+            Program::Text(_) | Program::File(_) | Program::Stdin => &[],
+        };
+        checked.warnings.0.retain(|d| !accepted.contains(&d.code));
         self.clock.stage("check");
         if self.run.warnings && !checked.warnings.0.is_empty() {
             self.print_message(&diag::render(&self.in_words(checked.warnings.clone()), &self.sources, self.run.color));

@@ -3,6 +3,7 @@
 mod attach;
 mod counter;
 mod fentry;
+mod hot;
 pub mod iter;
 mod kernel;
 mod kprobe;
@@ -20,6 +21,7 @@ mod usdt;
 mod watchpoint;
 
 pub use attach::{Attach, AttachProperties, FileLocation, NoHitNote, SamplePeriod, raw_syscall_event};
+pub use hot::hot_site;
 pub use search::Place;
 pub use shared::{Shared, shared};
 use std::borrow::Cow;

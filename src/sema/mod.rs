@@ -18,6 +18,7 @@ mod fold;
 mod format;
 mod functions;
 pub mod hir;
+mod hot;
 mod macros;
 mod map_size;
 mod maps;
@@ -171,6 +172,7 @@ fn check_with(script: &ast::Script, env: &Env, tables: &Tables, given: &[hir::Ma
     }
     if !failed(&diags) {
         diags.extend(probes.iter().filter_map(call_depth::check));
+        diags.extend(probes.iter().filter_map(|probe| hot::check(probe, &env)));
     }
     last_imported_last(&mut probes);
     let mut uses: Vec<_> = results.iter_mut().flatten().flat_map(|b| std::mem::take(&mut b.options)).collect();

@@ -11,6 +11,9 @@ pub(super) const CODES: &[Code] = &[
     error("bad-probe", "an attach point is malformed")
         .remedy("`rbt help KIND` shows the form of each kind of probe")
         .example("interval:fortnights:1 { exit(); }", "interval:s:1 { exit(); }"),
+    warning("hot-probe", "a probe that fires very often reports each event, instead of counting or filtering")
+        .remedy("count in the kernel, add a filter, or limit it: --max-events N/s, ratelimit(), sample()")
+        .example(r#"tracepoint:sched:sched_switch { printf("%s\n", comm); }"#, "tracepoint:sched:sched_switch { @[comm] = count(); }"),
     error("inlined", "the compiler inlined the function everywhere, so there is no code to attach to")
         .remedy("attach to a function that calls it, or to a source line: `uprobe:BINARY@FILE:LINE`")
         .needs("a program with debug information, and a function in it that the compiler inlined"),
