@@ -50,7 +50,7 @@ pub(super) const ROWS: &[Builtin] = &[
             if timer::argument_of(&f.site.name, &f.site.attach).is_some() {
                 return Err(Diagnostic::error("not-constant", f.span, "the name of this probe is not known yet"));
             }
-            let least = if f.invocation.late_bound.target && search::is_searched(&f.site.attach) { LATE_NAME } else { 0 };
+            let least = if f.invocation.late_bound.names && search::is_searched(&f.site.attach) { LATE_NAME } else { 0 };
             Ok(Type::Str((f.site.name.len() as u32 + 1).next_multiple_of(NAME_STEP).max(least)))
         }),
         needs: ContextFeatures::NONE,

@@ -19,6 +19,9 @@ fn stack_rule(sys: &dyn TargetInfo) -> StackRule {
     if !sys.has(Feature::Btf) {
         // the version is unknown
         StackRule::SUMS
+    } else if !sys.has(Feature::CpuV4) {
+        // code for kernels before 6.6, which may be unknown otherwise
+        StackRule::BEFORE_6_9
     } else if private && sys.arch().private_stacks {
         StackRule::PRIVATE
     } else if private || sys.enumerator("BPF_MAP_TYPE_ARENA").is_some() {
@@ -118,4 +121,20 @@ fn maps_in_excess(span: Span, script_maps: usize, max: usize) -> Diagnostic {
     let message = format!("this probe uses {script_maps} maps; the kernel allows {max} in addition to those of every probe");
     let help = "use one map with a key instead of several, or split the work among several probes";
     Diagnostic::error("too-many-maps", span, message).help(help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::fake::Fake;
+
+    #[test]
+    fn code_for_unknown_old_kernels_has_the_smallest_stack() {
+        let rule = |machine: &str| stack_rule(&Fake::new(machine).unwrap());
+        assert_eq!(rule("feature Btf; feature SharedStacks; enum t { BPF_MAP_TYPE_ARENA };"), StackRule::BEFORE_6_9);
+        assert_eq!(rule("feature Btf; feature CpuV4;"), StackRule::BEFORE_6_9);
+        assert_eq!(rule("feature Btf; feature CpuV4; enum t { BPF_MAP_TYPE_ARENA };"), StackRule::SUMS);
+        assert_eq!(rule("feature Btf; feature CpuV4; feature SharedStacks;").private, Fake::new("").unwrap().arch().private_stacks);
+        assert_eq!(rule(""), StackRule::SUMS);
+    }
 }

@@ -105,7 +105,7 @@ impl ScriptCx<'_, '_> {
         let varies = |site: &ProbeSite| {
             probe.points.iter().any(|point| search::varies_by_name(point, &site.attach)) && search::distinguishes(&site.attach, sys)
         };
-        invocation.late_bound.target && !invocation.sends_origin && probe.sites.iter().all(varies)
+        invocation.late_bound.names && !invocation.sends_origin && probe.sites.iter().all(varies)
     }
 
     /// Does it trace only the process of `-c`, if there is one? It does if it can be attached to a process, and neither the run nor the script

@@ -31,10 +31,11 @@ use crate::system::machine::arch::HERE;
 use crate::system::machine::live::Live;
 use crate::system::portability::questions::{Record, Recorder};
 use crate::system::portability::requirements::Part;
-use crate::system::portability::varied::{Machine, VariedTarget};
+use crate::system::portability::varied::{Machine, RenamedMember, VariedTarget};
 use crate::system::snapshot::Snapshot;
 use crate::system::{Feature, TargetInfo};
 use crate::tools::Header;
+use crate::types::Type;
 
 impl Action for Build {
     fn color(&self) -> bool {
@@ -196,16 +197,22 @@ struct Kind {
     missing_features: BTreeSet<Feature>,
     /// Mechanisms that are not used, because they differ between kernels.
     without: &'static [Mechanism],
+    renamed: &'static [RenamedMember],
 }
 
 /// Kinds of kernels, the best one first.
 fn kinds(sys: &dyn TargetInfo) -> Vec<Kind> {
-    let mut kinds = vec![Kind { name: this_kernel(), missing_features: BTreeSet::new(), without: &[] }];
+    let mut kinds = vec![Kind { name: this_kernel(), missing_features: BTreeSet::new(), without: &[], renamed: &[] }];
     for old in OLD_KERNELS {
         let lacks: BTreeSet<Feature> = old.lacks.iter().flat_map(|features| features.iter().copied()).collect();
         // they differ if this machine has one of those
         if lacks.iter().any(|feature| sys.has(*feature) != feature.is_limit()) {
-            kinds.push(Kind { name: format!("kernels like {}", old.version), missing_features: lacks, without: old.without });
+            kinds.push(Kind {
+                name: format!("kernels like {}", old.version),
+                missing_features: lacks,
+                without: old.without,
+                renamed: old.renamed,
+            });
         }
     }
     kinds
@@ -252,7 +259,7 @@ fn compile_variant(
 
 /// Compiles for another kind of kernel; none if the script does not run there.
 fn try_variant(front: &Frontend, tree: &ast::Script, sys: &Live, kind: &Kind, machine: Machine, fixed: &mut FixedParts) -> Option<Variant> {
-    let target = VariedTarget::without(sys, kind.missing_features.clone(), machine);
+    let target = VariedTarget::without(sys, kind.missing_features.clone(), machine).with_earlier_names(kind.renamed);
     let mut without = kind.without.to_vec();
     loop {
         let recorder = Recorder::new(&target);
@@ -324,11 +331,23 @@ struct OldKernel {
     lacks: &'static [&'static [Feature]],
     /// The mechanisms that are not used for it, because the arguments of raw tracepoints differ.
     without: &'static [Mechanism],
+    /// The members that it has by other names.
+    renamed: &'static [RenamedMember],
 }
 
 const OLD_KERNELS: [OldKernel; 2] = [
-    OldKernel { version: "6.1", lacks: &[AFTER_6_1], without: &[] },
-    OldKernel { version: "5.10", lacks: &[AFTER_6_1, AFTER_5_10], without: &[Mechanism::RawTracepoint, Mechanism::Fentry] },
+    OldKernel { version: "6.1", lacks: &[AFTER_6_1], without: &[], renamed: &[] },
+    OldKernel {
+        version: "5.10",
+        lacks: &[AFTER_6_1, AFTER_5_10],
+        without: &[Mechanism::RawTracepoint, Mechanism::Fentry],
+        renamed: &[RenamedMember {
+            structure: "cgroup",
+            name: "ancestors",
+            earlier: "ancestor_ids",
+            ty: || Type::Array(Box::new(Type::U64), 0),
+        }],
+    },
 ];
 const AFTER_6_1: &[Feature] = &[
     Feature::CpuV4,

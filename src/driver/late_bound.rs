@@ -25,21 +25,27 @@ type Group = Vec<(Argument, u32)>;
 /// Chooses the arguments, for a script that runs on `sys`.
 pub(super) fn choose(front: &mut Frontend, tree: &ast::Script, sys: &dyn TargetInfo) -> Result<(), Failure> {
     let mut groups = groups(front, tree)?;
-    groups.retain(|group| checks(front, tree, sys, std::slice::from_ref(group)));
-    if !checks(front, tree, sys, &groups) {
+    // the script may have no room for names of another length
+    let names = checks(front, tree, sys, late_bound(true, &[])) || !checks(front, tree, sys, late_bound(false, &[]));
+    groups.retain(|group| checks(front, tree, sys, late_bound(names, std::slice::from_ref(group))));
+    if !checks(front, tree, sys, late_bound(names, &groups)) {
         groups.clear();
     }
     // a text may be too much for the verifier
     let numbers: Vec<Group> = groups.iter().filter(|group| group.iter().all(|(_, size)| *size == NUMBER)).cloned().collect();
-    let attempts = [groups, numbers, Vec::new()].map(|groups| LateBound::new(true, groups.into_iter().flatten()));
-    for attempt in attempts {
-        front.late_bound = attempt;
+    for groups in [groups, numbers, Vec::new()] {
+        front.late_bound = late_bound(names, &groups);
         if loads(front, tree, sys) {
             return Ok(());
         }
     }
     front.late_bound = LateBound::default();
     Ok(())
+}
+
+fn late_bound(names: bool, groups: &[Group]) -> LateBound {
+    let all = LateBound::new(true, groups.iter().flatten().cloned());
+    if names { all } else { all.with_known_names() }
 }
 
 /// Does the script load with mechanisms that the kernel accepts?
@@ -82,8 +88,8 @@ fn last_param(text: &str) -> u32 {
 }
 
 /// Is the script correct if these are late-bound?
-fn checks(front: &mut Frontend, tree: &ast::Script, sys: &dyn TargetInfo, groups: &[Group]) -> bool {
-    front.late_bound = LateBound::new(true, groups.iter().flatten().cloned());
+fn checks(front: &mut Frontend, tree: &ast::Script, sys: &dyn TargetInfo, late_bound: LateBound) -> bool {
+    front.late_bound = late_bound;
     let given = front.settings(tree);
     given.is_ok_and(|(settings, invocation, warnings)| frontend::check(tree, sys, settings, invocation, warnings).is_ok())
 }

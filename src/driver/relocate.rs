@@ -87,6 +87,7 @@ pub(super) fn template(
     let mut free = trial.without_effect(mentions);
     let numbers: Vec<Number> =
         numbers.into_iter().filter(|number| !trial.parts_of(number).iter().any(|part| free.contains(part))).collect();
+    let numbers = trial.present(numbers, &free);
     let (cpus, numbers): (Vec<Number>, Vec<Number>) = numbers.into_iter().partition(|n| matches!(n, Number::Part(_, Part::Cpus)));
     let mut moved = trial.movable(&numbers, &|numbers| trial.keeps_shape(numbers));
     let mut found = trial.relocations(&moved);
@@ -109,6 +110,7 @@ pub(super) fn template(
     let mut artifact = artifact;
     trial.choose_expansions(&mut artifact.manifest, env, &mut free, &varied_names);
     free.extend(trial.unused(&varied_names).into_iter().map(|index| (index, Part::All)));
+    trial.free_others(&mut free);
     let requirements = Requirements::new(&trial.recorded_answers, &free, &first);
     Template { artifact, relocations, requirements }
 }
@@ -162,6 +164,11 @@ impl TrialCompiler<'_> {
                     Part::FieldOffset(_)
                     | Part::Variants
                     | Part::Field(_)
+                    | Part::MoreFields
+                    | Part::OtherFields(_)
+                    | Part::Param(_)
+                    | Part::MoreParams
+                    | Part::ParamsFrom(_)
                     | Part::Feature
                     | Part::AtMost(_)
                     | Part::Namespace
@@ -210,12 +217,16 @@ impl TrialCompiler<'_> {
                     (Part::Feature, Some(Feature::Loop)) => 2,
                     (Part::Feature, _) => 3,
                     (Part::Field(name), _) if !mentions(name) => 4,
+                    (Part::MoreFields, _) => 4,
+                    (Part::Param(number), _) if self.is_unmentioned_param(one, *number, mentions) => 9,
+                    (Part::MoreParams, _) => 9,
                     (Part::Variants, _) => 5,
                     (Part::Namespace, _) => 6,
                     (Part::Cpus, _) => 7,
                     (Part::Places, _) => 8,
                     (Part::Names | Part::All, _) => continue,
-                    (Part::Field(_) | Part::Offset | Part::Size(_) | Part::FieldOffset(_) | Part::AtMost(_), _) => continue,
+                    (Part::Field(_) | Part::OtherFields(_) | Part::Param(_) | Part::ParamsFrom(_), _) => continue,
+                    (Part::Offset | Part::Size(_) | Part::FieldOffset(_) | Part::AtMost(_), _) => continue,
                 };
                 if !self.is_fixed(index, &part) {
                     sets.entry(set).or_default().push((index, part));
@@ -227,6 +238,52 @@ impl TrialCompiler<'_> {
             self.add_without_effect(set, &mut free);
         }
         free
+    }
+
+    /// May this parameter matter neither by its name nor as the source of a struct whose members were queried?
+    fn is_unmentioned_param(&self, one: &RecordedAnswer, number: u16, mentions: &dyn Fn(&str) -> bool) -> bool {
+        let is_subject = |id: u32| self.recorded_answers.iter().any(|other| other.subject().is_some_and(|of| of.id == id));
+        one.param(number).is_some_and(|(name, structs)| !mentions(&name) && !structs.iter().any(|of| is_subject(of.id)))
+    }
+
+    /// The numbers that answers have even without the free parts. A kernel need not have the others.
+    fn present(&mut self, numbers: Vec<Number>, free: &BTreeSet<(usize, Part)>) -> Vec<Number> {
+        let mut omitted: BTreeMap<usize, BTreeSet<Part>> = BTreeMap::new();
+        for (index, part) in free {
+            omitted.entry(*index).or_default().insert(part.clone());
+        }
+        let is_present = |(index, part): &(usize, Part)| match (self.recorded_answers.get(*index), omitted.get(index)) {
+            (Some(one), Some(omitted)) => !one.lacks(part, omitted),
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        let mut present = Vec::new();
+        let mut positions = Vec::new();
+        for number in numbers {
+            let Some(first) = self.parts_of(&number).into_iter().find(is_present) else { continue };
+            if let Number::Size(id) = number {
+                positions.push((id, first));
+            }
+            present.push(number);
+        }
+        self.first_positions.extend(positions);
+        present
+    }
+
+    /// Where more fields or parameters have no effect, only those with one matter.
+    fn free_others(&self, free: &mut BTreeSet<(usize, Part)>) {
+        for (index, one) in self.recorded_answers.iter().enumerate() {
+            if free.remove(&(index, Part::MoreFields)) {
+                let fields = one.parts().into_iter().filter_map(|(part, _)| if let Part::Field(name) = part { Some(name) } else { None });
+                let needed = fields.filter(|name| !free.remove(&(index, Part::Field(name.clone())))).collect();
+                free.insert((index, Part::OtherFields(needed)));
+            }
+            if free.remove(&(index, Part::MoreParams)) {
+                let is_needed = |number: &u16| one.param(*number).is_some() && !free.contains(&(index, Part::Param(*number)));
+                let first = (0..one.params()).rev().find(is_needed).map_or(0, |last| last + 1);
+                free.insert((index, Part::ParamsFrom(first)));
+            }
+        }
     }
 
     fn is_fixed(&self, index: usize, part: &Part) -> bool {
@@ -375,6 +432,11 @@ impl TrialCompiler<'_> {
                 }
                 Part::Feature
                 | Part::Field(_)
+                | Part::MoreFields
+                | Part::OtherFields(_)
+                | Part::Param(_)
+                | Part::MoreParams
+                | Part::ParamsFrom(_)
                 | Part::Offset
                 | Part::FieldOffset(_)
                 | Part::Size(_)

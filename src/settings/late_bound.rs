@@ -27,6 +27,8 @@ pub enum Argument {
 pub struct LateBound {
     /// The traced processes: `-p`, `-c`, `--follow` and `--cgroup`.
     pub target: bool,
+    /// The names of sites.
+    pub names: bool,
     /// Offsets in the memory of the arguments.
     places: BTreeMap<Argument, u32>,
     size: u32,
@@ -34,14 +36,19 @@ pub struct LateBound {
 }
 
 impl LateBound {
-    /// With arguments of the script, each with its size in bytes.
+    /// With arguments of the script, each with its size in bytes. If `target` is set, the names of sites are late-bound, too.
     pub fn new(target: bool, arguments: impl IntoIterator<Item = (Argument, u32)>) -> Self {
-        let mut all = Self { target, ..Self::default() };
+        let mut all = Self { target, names: target, ..Self::default() };
         for (argument, size) in arguments {
             all.places.insert(argument, all.size);
             all.size += size.next_multiple_of(8);
         }
         all
+    }
+
+    /// With the names of sites in the code, whose types are as long as these names.
+    pub fn with_known_names(self) -> Self {
+        Self { names: false, ..self }
     }
 
     /// Is this an argument that the code does not contain?

@@ -55,7 +55,7 @@ pub enum Want {
     Exact(Range<usize>),
 }
 
-const TEXT: &[&str] = &["PROG", "ARGS", "SH", "ENV", "STDIN", "SETUP", "BEFORE", "AFTER"];
+const TEXT: &[&str] = &["PROG", "ARGS", "SH", "ENV", "STDIN", "SETUP", "BUNDLE", "BEFORE", "AFTER"];
 
 impl Case {
     pub fn full_name(&self) -> String {

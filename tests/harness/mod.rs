@@ -50,6 +50,7 @@
 //! | `ENV` | environment variables, one `A=b` on each line |
 //! | `STDIN` | rbt's standard input (default: empty) |
 //! | `SETUP` | a shell script, which ends before the case starts |
+//! | `BUNDLE` | arguments of `rbt build`, which this machine runs even for a case in a virtual machine; the case can use `$BUNDLE`, the path of the bundle |
 //! | `BEFORE` | a shell script that runs during the case; rbt starts when it has printed a line, or after 0.3 s |
 //! | `AFTER` | a shell script that starts when rbt reports that its probes are attached, and is stopped at the end |
 //! | `SIGNAL` | the signal that rbt receives when `AFTER` has ended (default `INT`), or `none` |

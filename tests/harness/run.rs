@@ -48,6 +48,9 @@ fn attempt(case: &Case, place: &Place) -> Result<(), String> {
         }
         std::fs::write(file, place.fill(body)).map_err(|e| format!("FILE {name}: {e}"))?;
     }
+    if !super::vm::is_inside() {
+        travel::build(case)?;
+    }
     if let Some(setup) = case.text("SETUP") {
         let out = place.shell(&format!("set -e\n{}", place.fill(setup))).output().map_err(|e| format!("SETUP: {e}"))?;
         if !out.status.success() {
@@ -119,6 +122,7 @@ impl Place {
             ("rbt", need::rbt().display().to_string()),
             ("root", env!("CARGO_MANIFEST_DIR").into()),
         ];
+        words.extend(case.text("BUNDLE").map(|_| ("bundle", travel::bundle_path(case).display().to_string())));
         words.extend(OF_ARCH.iter().map(|(word, value)| (*word, value.to_string())));
         Place { _owner: Arc::new(Remove(dir.clone())), dir, words, travels: false }
     }
@@ -135,7 +139,14 @@ impl Place {
     }
 
     fn dress(&self, c: &mut Command) {
-        let env = [("CASE_TMP", "tmp"), ("FIX", "fix"), ("RBT", "rbt"), ("BEFORE_PID", "before_pid"), ("AFTER_PID", "after_pid")];
+        let env = [
+            ("CASE_TMP", "tmp"),
+            ("FIX", "fix"),
+            ("RBT", "rbt"),
+            ("BUNDLE", "bundle"),
+            ("BEFORE_PID", "before_pid"),
+            ("AFTER_PID", "after_pid"),
+        ];
         for (name, word) in env {
             if let Some((_, v)) = self.words.iter().find(|(w, _)| *w == word) {
                 c.env(name, v);

@@ -8,6 +8,7 @@ use super::case::{Case, Status};
 use super::need;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// Without `RBT_TRAVEL=all`, one case in this many travels.
 const ONE_OF: u64 = 12;
@@ -107,6 +108,12 @@ pub fn split(words: &[String]) -> Option<(Vec<String>, Vec<String>)> {
     Some((build, run))
 }
 
+/// Does a process on the command line choose the files of the probes?
+fn traces_files_of_process(case: &Case) -> bool {
+    let of_process = case.text("ARGS").is_some_and(|args| args.contains("{{before_pid}}"));
+    of_process && ["uprobe:", "uretprobe:", "usdt:"].iter().any(|kind| case.text("PROG").is_some_and(|text| text.contains(kind)))
+}
+
 /// Does this case travel in this run?
 pub fn is_sent(case: &Case) -> bool {
     let plain =
@@ -118,6 +125,7 @@ pub fn is_sent(case: &Case) -> bool {
         && !case.text("ARGS").is_some_and(|args| args.contains("{{prog}}"))
         // Kernel addresses are valid only until the next boot, and an option of a run has another capacity than a literal.
         && !case.mentions(&["kaddr(", "sizeof($t)"])
+        && !traces_files_of_process(case)
         && split(&words()).is_some()
         && (std::env::var("RBT_TRAVEL").is_ok_and(|v| v == "all") || hash(&case.full_name()).is_multiple_of(ONE_OF))
 }
@@ -126,6 +134,22 @@ pub fn is_sent(case: &Case) -> bool {
 /// cases have them.
 pub fn kernels(case: &Case) -> &'static [&'static str] {
     if hash(&case.full_name()).is_multiple_of(ONE_OF * WITH_VARIANTS) { &[] } else { &["--this-kernel"] }
+}
+
+/// The bundle of a case. Virtual machines can read it, too.
+pub fn bundle_path(case: &Case) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.bundle", case.full_name().replace("::", ".")))
+}
+
+/// Builds the bundle of a case, if it has one.
+pub fn build(case: &Case) -> Result<(), String> {
+    let Some(args) = case.text("BUNDLE") else { return Ok(()) };
+    let words = shlex::split(args).ok_or("BUNDLE: unbalanced quotes")?;
+    let mut c = Command::new(need::rbt());
+    c.args(["build", "-q", "-o"]).arg(bundle_path(case)).args(words).stdin(Stdio::null());
+    let out = c.output().map_err(|e| format!("BUNDLE: {e}"))?;
+    let text = String::from_utf8_lossy(&out.stderr);
+    if out.status.success() { Ok(()) } else { Err(format!("BUNDLE: {}\n{text}", out.status)) }
 }
 
 /// The FNV-1a hash, which is the same on every machine.

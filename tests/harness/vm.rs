@@ -137,6 +137,9 @@ impl Batch {
         let list = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("rbt-batch.{}.{}", std::process::id(), self.name));
         let names: Vec<_> = self.cases.iter().map(|c| c.full_name()).collect();
         std::fs::write(&list, names.join("\n")).map_err(fail)?;
+        for case in &self.cases {
+            super::travel::build(case).map_err(Verdict::Fail)?;
+        }
         let begun = Instant::now();
         let mut machine = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vm/vmrun.sh"));
         if arm64 {

@@ -1,16 +1,18 @@
 #!/bin/bash
 # Runs the tools from bundles that this kernel built, and compares the output with that of rbt under the same kernel.
 #
-#   bundles.sh [-k 'GLOB GLOB ...'] [-l DIRECTORY] [-d] [NAME]...
+#   bundles.sh [-k 'GLOB GLOB ...'] [-a DIRECTORY] [-l DIRECTORY] [-d] [NAME]...
 #
 #   -k    Use the kernels in VM_CACHE/kernels whose names match (default: *-amd64).
+#   -a    Build with --against the kernels' snapshots. They are in this directory, or are made there. A bundle that was proven must
+#         run, and one that was refused must not.
 #   -l    Keep bundles, outputs and times in this directory (default: target/bundles).
-#   -d    Load and attach all tools, even those with a load, but run none (--dry-run).
+#   -d    Load and attach all tools, but run none (--dry-run).
 #
 # Each NAME is a tool (default: all tools). RBT names the binary (default: target/debug/rbt); rbt-run is in its directory.
-# A tool with a load in bundles.loads runs while the load does. Its outputs must be equal, apart from the order of lines and the
-# numbers in them. The other tools are only loaded and attached. The tools run in one disposable virtual machine for each kernel
-# (vmrun.sh), each first from its bundle and then from its script.
+# A tool with a load in bundles.loads runs while the load does. Its outputs must be equal, apart from the order of lines, the
+# numbers in them and the bars of histograms. The other tools are started and stopped. The tools run in one disposable virtual
+# machine for each kernel (vmrun.sh), each first from its bundle and then from its script.
 # The table has a row for each kernel. It counts the tools that run in both ways with equal output, those that run in neither,
 # those with different output, and those that run in one way only. The last columns have the median seconds from the start of the
 # program until everything is attached. Each disagreement is printed below the table.
@@ -21,13 +23,14 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 cache=${VM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-vm}
 rbt=$(realpath "${RBT:-$root/target/debug/rbt}")
-globs='*-amd64' logs=$root/target/bundles dry=
-while getopts :k:l:dh o; do
+globs='*-amd64' logs=$root/target/bundles dry='' snapshots=''
+while getopts :k:a:l:dh o; do
     case $o in
         k) globs=$OPTARG ;;
+        a) snapshots=$OPTARG ;;
         l) logs=$OPTARG ;;
         d) dry=1 ;;
-        *) sed -n '2,19s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+        *) sed -n '2,21s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
 done
 shift $((OPTIND - 1))
@@ -37,13 +40,30 @@ logs=$(realpath "$logs")
 names=("$@")
 (($#)) || mapfile -t names < <(find "$root/one-liners" -name '*.bt' -printf '%f\n' | sed 's/\.bt$//' | sort)
 
+kernels=()
+for glob in $globs; do
+    while IFS= read -r k; do kernels+=("$k"); done < <(find "$cache/kernels" -mindepth 1 -maxdepth 1 -name "$glob" -printf '%f\n' | sort -V)
+done
+
 # --- Build the bundles on this machine.
+against=()
+if [[ -n $snapshots ]]; then
+    mkdir -p "$snapshots"
+    snapshots=$(realpath "$snapshots")
+    for kernel in "${kernels[@]}"; do
+        to=$snapshots/$kernel.rbts
+        [[ -s $to ]] || (cd "$cache/kernels/$kernel" && "$rbt" snapshot -q --from-package . -o "$to" 2>/dev/null)
+        against+=(--against "$to")
+    done
+fi
 for name in "${names[@]}"; do
     from=$EPOCHREALTIME
-    if "$rbt" build -q "$root/one-liners/$name.bt" -o "$logs/$name.bundle" 2>"$logs/$name.build"; then
+    # the status is 1 if the bundle does not run on one of the kernels
+    "$rbt" build "$root/one-liners/$name.bt" -o "$logs/$name.bundle" "${against[@]}" 2>"$logs/$name.build" || true
+    if [[ -s $logs/$name.bundle ]]; then
         awk -v a="$from" -v b="$EPOCHREALTIME" -v n="$name" 'BEGIN { printf "%s %.2f\n", n, b - a }' >>"$logs/built"
     else
-        echo "$name: $(head -1 "$logs/$name.build")" >>"$logs/unbuilt"
+        echo "$name: $(grep -m1 error "$logs/$name.build")" >>"$logs/unbuilt"
     fi
 done
 
@@ -53,17 +73,33 @@ logs=$1 rbt=$2 root=$3 dry=$4 kernel=$5
 cd "$logs" || exit 2
 mkdir -p "$kernel" load
 : >"$kernel.table"
+load() { cp "$(case $1 in python) echo /usr/bin/python3 ;; *) type -P "$1" ;; esac)" "$1_load"; }
+export -f load
+/usr/bin/python3 -c 'import fcntl, socket, struct
+fcntl.ioctl(socket.socket(), 0x8914, struct.pack("16sH14x", b"lo", 0x49))' # up
+cat >load/network <<'END'
+import socket
+server = socket.create_server(("127.0.0.1", 8123))
+client = socket.create_connection(("127.0.0.1", 8123))
+accepted = server.accept()[0]
+accepted.send(b"x" * 100)
+client.recv(200)
+client.close()
+accepted.close()
+socket.socket().connect_ex(("127.0.0.1", 8124))
+socket.socket(type=socket.SOCK_DGRAM).connect(("127.0.0.1", 8125))
+END
 one() { # HOW NAME: writes the output, and prints the status and the seconds until everything is attached
     local out=$kernel/$2.$1 options=() load='' status from ready line pid words
     if [[ $1 == bundle ]]; then local command=("${rbt}-run" "$2.bundle"); else local command=("$rbt" "$root/one-liners/$2.bt"); fi
     line=$(grep "^$2|" "$root/tests/vm/bundles.loads" | head -1)
     from=$EPOCHREALTIME
-    if [[ -z $line || -n $dry ]]; then
+    if [[ -n $dry ]]; then
         timeout 300 "${command[@]}" -q --dry-run >"$out" 2>"$out.err"
         status=$?
         ready=$EPOCHREALTIME
     else
-        IFS='|' read -r _ words load <<<"$line"
+        IFS='|' read -r _ words load <<<"${line:-||true}"
         read -ra options <<<"$words"
         rm -f ready
         mkfifo ready
@@ -71,8 +107,8 @@ one() { # HOW NAME: writes the output, and prints the status and the seconds unt
         pid=$!
         read -r -n1 -t 300 _ <ready
         ready=$EPOCHREALTIME
-        (cd load && bash -c "$load" >/dev/null 2>&1)
-        sleep 1
+        (cd load && bash -c "$load" >/dev/null 2>&1 </dev/null)
+        sleep 0.5
         kill -INT $pid 2>/dev/null
         wait $pid
         status=$?
@@ -83,18 +119,15 @@ for bundle in *.bundle; do
     name=${bundle%.bundle}
     bundled=$(one bundle "$name") compiled=$(one rbt "$name")
     for how in bundle rbt; do
-        sed -E 's/[0-9]+([.:][0-9]+)*/N/g; s/ +/ /g; s/-+/-/g' "$kernel/$name.$how" | sort -u >"$kernel/$name.$how.plain"
+        sed -E 's/[0-9]+([.:][0-9]+)*[KMG]?/N/g; s/\|@* *\|/|@|/g; s/ +/ /g; s/-+/-/g' "$kernel/$name.$how" | sort -u >"$kernel/$name.$how.plain"
     done
     same=equal
-    cmp -s "$kernel/$name.bundle.plain" "$kernel/$name.rbt.plain" || same=other
+    # without a load, the output is that of other programs
+    grep -q "^$name|" "$root/tests/vm/bundles.loads" && { cmp -s "$kernel/$name.bundle.plain" "$kernel/$name.rbt.plain" || same=other; }
     echo "$name $bundled $compiled $same" >>"$kernel.table"
 done
 EOF
 
-kernels=()
-for glob in $globs; do
-    while IFS= read -r k; do kernels+=("$k"); done < <(find "$cache/kernels" -mindepth 1 -maxdepth 1 -name "$glob" -printf '%f\n' | sort -V)
-done
 for kernel in "${kernels[@]}"; do
     VM_TIMEOUT=${VM_TIMEOUT:-7200} "$here/vmrun.sh" -k "$kernel" -w "$logs" -- \
         bash "$logs/inside.sh" "$logs" "$rbt" "$root" "$dry" "$kernel" 2>"$logs/$kernel.err" || true
@@ -115,6 +148,14 @@ for kernel in "${kernels[@]}"; do
         $2 != $4 { one_way++; next } $2 != 0 { neither++; next } $6 == "equal" { equal++; next } { differ++ }
         END { printf "%-30s %6d %8d %8d %8d %12s %12s\n", k, equal, neither, differ, one_way, bundle, script; exit differ + one_way > 0 }
     ' "$table" || status=1
+done
+for kernel in "${kernels[@]}"; do
+    [[ -s $logs/$kernel.table && -n $snapshots ]] || continue
+    while read -r name b _; do
+        said=$(awk -v k="$kernel" '$1 == k { print $4 == "runs" ? "runs" : "does not run" }' "$logs/$name.build")
+        ran=$([[ $b == 0 ]] && echo runs || echo 'does not run')
+        [[ $said == "$ran" ]] || { echo "$kernel: $name: rbt build says that it $said, but it $ran"; status=1; }
+    done <"$logs/$kernel.table"
 done
 for kernel in "${kernels[@]}"; do
     [[ -s $logs/$kernel.table ]] || continue

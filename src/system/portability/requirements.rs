@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::questions::{Question, digest, digest_of_binary, retval_by_name};
 use crate::system::kernel_types::Prototype;
 use crate::system::machine::live::BINARY_IDS;
-use crate::system::{Binary, BinaryFile, Feature, Function, Marker, MatchingFunction, Missing, TargetInfo, Tracepoint};
+use crate::system::{Binary, BinaryFile, Feature, Function, Marker, MatchingFunction, Missing, TargetInfo, Tracepoint, TracepointField};
 use crate::types::{Enum, Field, Record, Struct, Type};
 
 /// A part of an answer that may differ between kernels.
@@ -31,6 +31,16 @@ pub enum Part {
     Field(String),
     /// The offset of a field of a tracepoint.
     FieldOffset(String),
+    /// More fields of a tracepoint.
+    MoreFields,
+    /// All fields of a tracepoint except these.
+    OtherFields(BTreeSet<String>),
+    /// The name of a function's parameter, and its type, which has the size of a register.
+    Param(u16),
+    /// More parameters.
+    MoreParams,
+    /// The parameters from this one on.
+    ParamsFrom(u16),
     /// A feature, which may be missing.
     Feature,
     /// The number of processors.
@@ -223,11 +233,15 @@ impl Answer {
         let mut parts: Vec<(Part, Option<u32>)> = match self {
             Answer::Field(Some(field)) => vec![(Part::Offset, Some(field.offset))],
             Answer::Tracepoint(Ok(Some(of))) => {
-                let both = |f: &crate::system::TracepointField| {
+                let both = |f: &TracepointField| {
                     let name = f.field.name.clone();
                     [(Part::Field(name.clone()), None), (Part::FieldOffset(name), Some(f.field.offset))]
                 };
-                of.fields.iter().flat_map(both).collect()
+                of.fields.iter().flat_map(both).chain([(Part::MoreFields, None)]).collect()
+            }
+            Answer::Prototype(Some(Prototype { params, .. })) | Answer::Params(Some(params)) => {
+                let in_register = params.iter().zip(0u16..).filter(|((_, ty), _)| is_in_register(ty));
+                in_register.map(|(_, number)| (Part::Param(number), None)).chain([(Part::MoreParams, None)]).collect()
             }
             Answer::Feature(true) => vec![(Part::Feature, None)],
             Answer::Cpus(n) => vec![(Part::Cpus, Some(*n))],
@@ -237,8 +251,8 @@ impl Answer {
             Answer::Type(_)
             | Answer::Field(None)
             | Answer::Record(_)
-            | Answer::Prototype(_)
-            | Answer::Params(_)
+            | Answer::Prototype(None)
+            | Answer::Params(None)
             | Answer::Tracepoint(_)
             | Answer::Enumerator(_)
             | Answer::Feature(false)
@@ -262,10 +276,25 @@ impl Answer {
     pub fn change(&mut self, how: &dyn Fn(&Part) -> Option<Change>) {
         match self {
             Answer::Field(Some(field)) => set(&mut field.offset, how(&Part::Offset)),
-            Answer::Tracepoint(Ok(Some(of))) => of.fields.retain_mut(|f| {
-                set(&mut f.field.offset, how(&Part::FieldOffset(f.field.name.clone())));
-                how(&Part::Field(f.field.name.clone())).is_none()
-            }),
+            Answer::Tracepoint(Ok(Some(of))) => {
+                of.fields.retain_mut(|f| {
+                    set(&mut f.field.offset, how(&Part::FieldOffset(f.field.name.clone())));
+                    how(&Part::Field(f.field.name.clone())).is_none()
+                });
+                if how(&Part::MoreFields).is_some() {
+                    of.fields.push(added_field(&of.fields));
+                }
+            }
+            Answer::Prototype(Some(Prototype { params, .. })) | Answer::Params(Some(params)) => {
+                for (number, (name, ty)) in (0u16..).zip(params.iter_mut()).filter(|(_, (_, ty))| is_in_register(ty)) {
+                    if how(&Part::Param(number)).is_some() {
+                        (*name, *ty) = (ADDED.into(), Type::U64);
+                    }
+                }
+                if how(&Part::MoreParams).is_some() {
+                    params.push((ADDED.into(), Type::U64));
+                }
+            }
             Answer::Feature(has) => *has &= how(&Part::Feature).is_none(),
             Answer::Cpus(n) => set(n, how(&Part::Cpus)),
             Answer::Namespace(of) => match how(&Part::Namespace) {
@@ -304,8 +333,8 @@ impl Answer {
             Answer::Type(_)
             | Answer::Field(None)
             | Answer::Record(_)
-            | Answer::Prototype(_)
-            | Answer::Params(_)
+            | Answer::Prototype(None)
+            | Answer::Params(None)
             | Answer::Tracepoint(_)
             | Answer::Enumerator(None)
             | Answer::Files(Err(_))
@@ -329,6 +358,14 @@ impl Answer {
             return 0;
         }
         self.change(&|part| free.contains(part).then_some(Change::Omit));
+        let needed = free.iter().find_map(|part| if let Part::OtherFields(needed) = part { Some(needed) } else { None });
+        if let (Answer::Tracepoint(Ok(Some(of))), Some(needed)) = (&mut self, needed) {
+            of.fields.retain(|f| needed.contains(&f.field.name));
+        }
+        let first = free.iter().find_map(|part| if let Part::ParamsFrom(first) = part { Some(usize::from(*first)) } else { None });
+        if let (Answer::Prototype(Some(Prototype { params, .. })) | Answer::Params(Some(params)), Some(first)) = (&mut self, first) {
+            params.truncate(first);
+        }
         self.each_named(&mut |_, named| {
             if let Named::Struct(structure) = named {
                 structure.id = 0;
@@ -381,6 +418,18 @@ impl Answer {
     fn number(&self, part: &Part) -> Option<u32> {
         self.parts().into_iter().find(|(p, _)| p == part)?.1
     }
+}
+
+/// Does a parameter of this type have one register?
+fn is_in_register(ty: &Type) -> bool {
+    ty.is_scalar() || matches!(ty, Type::Ptr(..))
+}
+
+/// A field after these.
+fn added_field(fields: &[TracepointField]) -> TracepointField {
+    let end = fields.iter().map(|f| f.field.offset.saturating_add(f.field.ty.size())).max().unwrap_or(8).next_multiple_of(8);
+    let field = Field { name: ADDED.into(), offset: end, bits: None, ty: Type::U64 };
+    TracepointField { field, decl: format!("u64 {ADDED}"), loc: None }
 }
 
 fn vary(enumeration: &mut Enum, change: Option<Change>) {
@@ -469,6 +518,51 @@ impl RecordedAnswer {
         // the contents of a binary must be identical, so the parts of its structs are fixed
         let of_binary = matches!(&self.question, Question::Member(of, _) | Question::Expand(of) if of.id >= BINARY_IDS);
         if of_binary { Vec::new() } else { self.answer.parts() }
+    }
+
+    /// The number of parameters.
+    pub fn params(&self) -> u16 {
+        let (Answer::Prototype(Some(Prototype { params, .. })) | Answer::Params(Some(params))) = &self.answer else { return 0 };
+        params.len().try_into().unwrap_or(u16::MAX)
+    }
+
+    /// The name of a parameter, and the structs in its type.
+    pub fn param(&self, number: u16) -> Option<(String, Vec<Struct>)> {
+        let (Answer::Prototype(Some(Prototype { params, .. })) | Answer::Params(Some(params))) = &self.answer else { return None };
+        let (name, ty) = params.get(usize::from(number))?;
+        Some((name.clone(), Answer::Type(Some(ty.clone())).structs().into_iter().map(|(_, of)| of).collect()))
+    }
+
+    /// The struct whose members it is about.
+    pub fn subject(&self) -> Option<&Struct> {
+        if let Question::Member(of, _) | Question::Expand(of) = &self.question { Some(of) } else { None }
+    }
+
+    /// Does the answer lack this part if these parts are omitted?
+    pub fn lacks(&self, part: &Part, omitted: &BTreeSet<Part>) -> bool {
+        match part {
+            Part::FieldOffset(name) => omitted.contains(&Part::Field(name.clone())),
+            Part::Size(place) => {
+                let mut rest = self.answer.clone();
+                rest.change(&|part| omitted.contains(part).then_some(Change::Omit));
+                !rest.structs().iter().any(|(other, _)| other == place)
+            }
+            Part::Offset
+            | Part::Variants
+            | Part::Field(_)
+            | Part::MoreFields
+            | Part::OtherFields(_)
+            | Part::Param(_)
+            | Part::MoreParams
+            | Part::ParamsFrom(_)
+            | Part::Feature
+            | Part::Cpus
+            | Part::AtMost(_)
+            | Part::Namespace
+            | Part::Places
+            | Part::Names
+            | Part::All => false,
+        }
     }
 
     /// The struct at a place of the answer.
@@ -688,6 +782,11 @@ impl Requirements {
             Part::Size(_) => format!("the size of {question}"),
             Part::Variants
             | Part::Field(_)
+            | Part::MoreFields
+            | Part::OtherFields(_)
+            | Part::Param(_)
+            | Part::MoreParams
+            | Part::ParamsFrom(_)
             | Part::Feature
             | Part::Cpus
             | Part::AtMost(_)
@@ -741,5 +840,50 @@ mod tests {
         assert!(with(&answers[..1], &[Part::Places]));
         // its debug information must be that of the build
         assert!(!with(&answers, &[Part::Places]));
+    }
+
+    #[test]
+    fn more_fields_and_other_parameters_may_be_free() {
+        const HERE: &str = "struct inode { int n; }; struct dentry { int d; };
+            tracepoint a:one { int n; long wide; }
+            function int vfs_unlink(struct inode *dir, struct dentry *dentry);";
+        let here = Fake::new(HERE).unwrap();
+        let questions = [Question::Tracepoint("a".into(), "one".into()), Question::Prototype(None, "vfs_unlink".into())];
+        let answers: Vec<RecordedAnswer> = questions.into_iter().map(|question| RecordedAnswer::new(question, &here)).collect();
+        assert_eq!(answers[1].param(0).unwrap().0, "dir");
+        let fits = |free: &[(usize, Part)], there: &str| {
+            let free = free.iter().cloned().collect();
+            Requirements::new(&answers, &free, &[]).of(&Fake::new(there).unwrap()).is_ok()
+        };
+        let free = [(0, Part::OtherFields(["n".to_string()].into())), (1, Part::Param(0)), (1, Part::ParamsFrom(2))];
+        for (there, is_free) in [
+            (HERE.to_string(), true),
+            (HERE.replace("long wide;", ""), true),
+            (HERE.replace("long wide;", "long wide; int more;"), true),
+            (HERE.replace("struct inode *dir", "void *other"), true),
+            (HERE.replace("struct dentry *dentry", "struct dentry *dentry, int more, long other"), true),
+            (HERE.replace("int n; long", "short n; long"), false),
+            (HERE.replace("int n; long", "long"), false),
+            (HERE.replace("struct dentry *dentry", "struct inode *dentry"), false),
+            (HERE.replace("struct inode *dir, ", ""), false),
+            // it is in several registers, or in none
+            (HERE.replace("struct inode *dir", "struct inode dir"), false),
+        ] {
+            assert_eq!(fits(&free, &there), is_free, "{there}");
+            assert_eq!(fits(&[], &there), there == HERE, "{there}");
+        }
+    }
+
+    #[test]
+    fn parts_of_omitted_fields_are_lacking() {
+        let here = Fake::new("struct s { int n; }; tracepoint a:one { int n; } function int f(struct s *a, struct s *b);").unwrap();
+        let of = |question| RecordedAnswer::new(question, &here);
+        let field = of(Question::Tracepoint("a".into(), "one".into()));
+        let offset = Part::FieldOffset("n".into());
+        assert!(field.lacks(&offset, &[Part::Field("n".into())].into()) && !field.lacks(&offset, &BTreeSet::new()));
+        let function = of(Question::Prototype(None, "f".into()));
+        let size = |name: &str| Part::Size(StructPosition { name: name.into(), number: 0 });
+        let omitted = [Part::Param(0)].into();
+        assert!(function.lacks(&size("a"), &omitted) && !function.lacks(&size("b"), &omitted));
     }
 }

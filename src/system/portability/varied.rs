@@ -35,7 +35,21 @@ pub struct VariedTarget<'a> {
     sys: &'a dyn TargetInfo,
     answers: HashMap<Question, Answer>,
     lacks: BTreeSet<Feature>,
+    renamed: &'static [RenamedMember],
     machine: Option<Machine>,
+}
+
+/// A member that had another name and type in earlier kernels.
+#[derive(Debug)]
+pub struct RenamedMember {
+    /// The name of the struct.
+    pub structure: &'static str,
+    /// The name of the member.
+    pub name: &'static str,
+    /// The earlier name.
+    pub earlier: &'static str,
+    /// The earlier type.
+    pub ty: fn() -> Type,
 }
 
 /// Properties of a machine besides its kernel.
@@ -54,12 +68,17 @@ impl<'a> VariedTarget<'a> {
             let answer = one.changed(&|part| variation.parts.get(&(index, part.clone())).copied(), &variation.sizes);
             (one.key(), answer)
         };
-        Self { sys, answers: record.iter().enumerate().map(changed).collect(), lacks: BTreeSet::new(), machine: None }
+        Self { sys, answers: record.iter().enumerate().map(changed).collect(), lacks: BTreeSet::new(), renamed: &[], machine: None }
     }
 
     /// Answers like `sys`, without these features (limits apply), and on such a machine.
     pub fn without(sys: &'a dyn TargetInfo, lacks: BTreeSet<Feature>, machine: Machine) -> Self {
-        Self { sys, answers: HashMap::new(), lacks, machine: Some(machine) }
+        Self { sys, answers: HashMap::new(), lacks, renamed: &[], machine: Some(machine) }
+    }
+
+    /// With the earlier names of these members.
+    pub fn with_earlier_names(self, renamed: &'static [RenamedMember]) -> Self {
+        Self { renamed, ..self }
     }
 
     /// A function as it was before it was moved.
@@ -107,7 +126,19 @@ impl TargetInfo for VariedTarget<'_> {
 
     fn member(&self, structure: &Struct, name: &str) -> Option<Field> {
         let known = self.known(Question::Member(structure.clone(), name.into()));
-        if let Some(Answer::Field(field)) = known { field.clone() } else { self.sys.member(structure, name) }
+        if let Some(Answer::Field(field)) = known {
+            return field.clone();
+        }
+        for member in self.renamed.iter().filter(|member| member.structure == structure.name) {
+            if name == member.name {
+                return None;
+            }
+            if name == member.earlier {
+                let now = self.sys.member(structure, member.name)?;
+                return Some(Field { name: name.into(), ty: (member.ty)(), ..now });
+            }
+        }
+        self.sys.member(structure, name)
     }
 
     fn expand(&self, structure: &Struct) -> Option<Record> {
