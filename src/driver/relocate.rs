@@ -11,9 +11,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use crate::codegen::artifact::{Artifact, Expansion, Manifest, Program};
 use crate::launch::resolve::resolve;
 use crate::probes::{Env, search};
+use crate::system::portability::answers::{Change, Part, names};
 use crate::system::portability::questions::{Question, Record, Recorder};
 use crate::system::portability::relocations::{Relocation, Sample, derive, same_shape};
-use crate::system::portability::requirements::{Change, Part, RecordedAnswer, Requirements, names};
+use crate::system::portability::requirements::{RecordedAnswer, Requirements};
 use crate::system::portability::varied::{Variation, VariedTarget};
 use crate::system::{Feature, TargetInfo};
 

@@ -73,7 +73,7 @@ logs=$1 rbt=$2 root=$3 dry=$4 kernel=$5
 cd "$logs" || exit 2
 mkdir -p "$kernel" load
 : >"$kernel.table"
-load() { cp "$(case $1 in python) echo /usr/bin/python3 ;; *) type -P "$1" ;; esac)" "$1_load"; }
+load() { rm -f "$1_load"; cp "$(case $1 in python) echo /usr/bin/python3 ;; *) type -P "$1" ;; esac)" "$1_load"; }
 export -f load
 /usr/bin/python3 -c 'import fcntl, socket, struct
 fcntl.ioctl(socket.socket(), 0x8914, struct.pack("16sH14x", b"lo", 0x49))' # up
@@ -119,7 +119,7 @@ for bundle in *.bundle; do
     name=${bundle%.bundle}
     bundled=$(one bundle "$name") compiled=$(one rbt "$name")
     for how in bundle rbt; do
-        sed -E 's/[0-9]+([.:][0-9]+)*[KMG]?/N/g; s/\|@* *\|/|@|/g; s/ +/ /g; s/-+/-/g' "$kernel/$name.$how" | sort -u >"$kernel/$name.$how.plain"
+        sed -E 's/[0-9]+([.:][0-9]+)*[KMG]?/N/g; s/\bN [num]?s\b/N s/g; s/\|@* *\|/|@|/g; s/ +/ /g; s/-+/-/g' "$kernel/$name.$how" | sort -u >"$kernel/$name.$how.plain"
     done
     same=equal
     # without a load, the output is that of other programs
@@ -145,7 +145,7 @@ for kernel in "${kernels[@]}"; do
     table=$logs/$kernel.table
     [[ -s $table ]] || { echo "$kernel: no table, see $logs/$kernel.err" >&2; status=1; continue; }
     awk -v k="$kernel" -v bundle="$(awk '$2 == 0 { print $3 }' "$table" | median)" -v script="$(awk '$4 == 0 { print $5 }' "$table" | median)" '
-        $2 != $4 { one_way++; next } $2 != 0 { neither++; next } $6 == "equal" { equal++; next } { differ++ }
+        ($2 == 0) != ($4 == 0) { one_way++; next } $2 != 0 { neither++; next } $6 == "equal" { equal++; next } { differ++ }
         END { printf "%-30s %6d %8d %8d %8d %12s %12s\n", k, equal, neither, differ, one_way, bundle, script; exit differ + one_way > 0 }
     ' "$table" || status=1
 done
@@ -160,7 +160,7 @@ done
 for kernel in "${kernels[@]}"; do
     [[ -s $logs/$kernel.table ]] || continue
     while read -r name b _ r _ same; do
-        [[ $b == "$r" && ($b != 0 || $same == equal) ]] && continue
+        [[ $b != 0 && $r != 0 || $b == 0 && $r == 0 && $same == equal ]] && continue
         printf '\n%s: %s: status %s from the bundle, %s from the script\n' "$kernel" "$name" "$b" "$r"
         (cd "$logs/$kernel" && cat "$name.bundle.err" "$name.rbt.err" && diff "$name.bundle.plain" "$name.rbt.plain") | head -8 | sed 's/^/    /' || true
     done <"$logs/$kernel.table"

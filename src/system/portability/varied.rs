@@ -4,9 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::answers::{ADDED, ADDED_SYSCALL, Answer, Change, Part, unmoved};
 use super::forward::forward;
 use super::questions::Question;
-use super::requirements::{ADDED, ADDED_SYSCALL, Answer, Change, Part, RecordedAnswer, key, unmoved};
+use super::requirements::{RecordedAnswer, key};
 use crate::system::binary::instructions::InstructionBoundary;
 use crate::system::kernel::functions::{Functions, Symbols};
 use crate::system::kernel_types::{KernelTypes, Prototype};
