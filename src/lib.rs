@@ -75,8 +75,9 @@
 //!
 //! - A script becomes one module (`emit::CodegenCx`). Each function has its own builder (`emit::Builder`). Values with a limited
 //!   lifetime describe the program (`emit::ProgramCx`) and the current part of it (`emit::Scope`).
-//! - LLVM runs `default<O2>` for BPF CPU v3 (v4 if the kernel supports it). The object is created and opened in memory. Every
-//!   instruction has the script's line, so rbt can report an error of the verifier at that line. A last pass makes each back
+//! - LLVM runs `default<O2>` for BPF CPU v3 (v4 if the kernel supports it), but only a short list of passes for parts of long
+//!   programs that run once or rarely (`emit/passes.cpp`). The object is created and opened in memory. Every instruction has
+//!   the script's line, so rbt can report an error of the verifier at that line. A last pass makes each back
 //!   edge of a loop a jump, which kernels before 6.8 require (`emit/codegen.cpp`).
 //! - Scalars are 64-bit registers, extended by the sign of their type; everything else is memory. A value over 32 bytes
 //!   is in scratch memory: an array with four slots per CPU, which a program claims by an atomic exchange where it may

@@ -76,6 +76,8 @@ impl ScriptCx<'_, '_> {
             stack_check: if let Attach::Uprobe { stack_check, .. } = first.attach { stack_check } else { 0 },
             at_kernel_entry: self.has_return_addresses && probe.sites.iter().all(|s| is_kernel_entry(&s.attach)),
             test_run: matches!(first.attach, Attach::Begin | Attach::End | Attach::Signal),
+            // passes without inlining would leave calls of the script's functions, and the kernel limits nested calls
+            is_rare: first.attach.properties().is_rare && !matches!(first.attach, Attach::Test { .. }) && probe.functions.is_empty(),
             is_long: super::chunk::shares_code(&probe.body),
             // the reader of a pinned program's output does not read its records
             quiet: first.attach.pinned(),

@@ -84,6 +84,28 @@ fn a_different_script_reuses_the_code_of_a_walk() {
 }
 
 /// Branches have 16 bits before Linux 6.6, and this one leads over 300 copies of a statement.
+/// Parts of a long program that runs once get few passes. Their code is that of one script, so it is not kept.
+#[test]
+fn parts_that_run_once() {
+    let sys = older_kernel();
+    let long = |probe: &str| format!("{probe} {{ {} }}", (0..900).map(|i| format!("@m[{i}] = {i}; ")).collect::<String>());
+    let of_begin = long("begin");
+    let mut known = KnownCode::default();
+    let object = object(&of_begin, &sys, Some(&mut known));
+    assert!(postcard::to_allocvec(&known).unwrap().len() < object.len() / 10);
+    let rare = |text: &str| {
+        let source = Source { name: "long".into(), text: text.into() };
+        let Checked { script, settings, invocation, .. } = check_text("long", text, &Env::new(&sys, &Settings::default())).unwrap();
+        let env = Env { sys: &sys, settings: &settings, invocation: &invocation };
+        let dumps = Dumps { ir: true, ..Dumps::default() };
+        let compiled = compile_with(&script, &env, std::slice::from_ref(&source), dumps, None).unwrap();
+        compiled.ir.unwrap().contains("\"rbt-rare\"")
+    };
+    assert!(rare(&of_begin) && rare(&long("interval:s:1")));
+    assert!(!rare(&long("tracepoint:syscalls:sys_enter_execve")));
+    assert!(!rare(&format!("fn f($n: int64): int64 {{ return $n; }} {}", long("begin").replacen("= 0;", "= f(1);", 1))));
+}
+
 #[test]
 fn copies_that_no_branch_can_skip_become_a_loop() {
     let sys = older_kernel();

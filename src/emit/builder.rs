@@ -52,6 +52,8 @@ pub struct ProgramCx {
     pub at_kernel_entry: bool,
     /// rbt itself runs it, at the start or the end. It sends nothing after another program has ended the run.
     pub test_run: bool,
+    /// It runs once or rarely, so passes that make its code faster would take longer than they save.
+    pub is_rare: bool,
     /// It is long, so code that occurs in many places is put into a function.
     pub is_long: bool,
     /// Nothing reads its reports.

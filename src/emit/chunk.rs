@@ -27,6 +27,9 @@ impl<'a, 'c> Builder<'a, 'c> {
     pub fn begin_chunk(&self, name: &str) -> Chunk<'a, 'c> {
         let first = self.debug.undecided();
         let mut inner = self.begin_inner(name, &[false, true, true], SubprogramKind::GlobalWithContext(first));
+        if self.program.is_rare {
+            self.mark_as_rare(inner.fun.function);
+        }
         let params = inner.fun.function.get_params();
         let (Some(BasicValueEnum::PointerValue(ctx)), Some(BasicValueEnum::IntValue(slot)), Some(BasicValueEnum::IntValue(site))) =
             (params.first(), params.get(1), params.get(2))

@@ -240,6 +240,11 @@ impl<'c> CodegenCx<'c> {
         function.add_attribute(AttributeLoc::Function, self.llcx.create_string_attribute("rbt-subroutine", ""));
     }
 
+    /// It is part of a program that runs once or rarely: few passes are run on it.
+    pub(super) fn mark_as_rare(&self, function: FunctionValue<'c>) {
+        function.add_attribute(AttributeLoc::Function, self.llcx.create_string_attribute("rbt-rare", ""));
+    }
+
     fn attribute(&self, function: FunctionValue<'c>, name: &str) {
         let kind = Attribute::get_named_enum_kind_id(name);
         function.add_attribute(AttributeLoc::Function, self.llcx.create_enum_attribute(kind, 0));

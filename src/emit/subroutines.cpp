@@ -1,5 +1,8 @@
 // Reuses the code of rbt's own functions ("subroutines").
 //
+// Parts of programs that run rarely are treated in the same way, except that their code is not kept: a script of thousands of lines
+// is such a part, and the passes of `default<O2>` would take longer than the run.
+//
 // They are the same in most scripts, and are most of the code of a script that takes user stacks, so LLVM would spend most of its
 // time on them. The key of a function is a digest of its IR before optimization. Its code is kept as the instructions that the
 // last pass of the back end left, not as bytes, because the output then relocates and describes them like all others.
@@ -33,6 +36,9 @@ static const char *const KNOWN = "rbt-known", *const NEW = "rbt-new";
 static const unsigned LINE = 1, COLUMN = 1;
 
 bool is_subroutine(const Function &function) { return function.hasFnAttribute("rbt-subroutine"); }
+
+// Is it a part of a program that runs once or rarely? It gets the same passes, but its code is not kept.
+static bool is_rare(const Function &function) { return function.hasFnAttribute("rbt-rare"); }
 
 // Adds the globals that a value refers to.
 static void collect_globals(const Value *value, SetVector<GlobalValue *> &found) {
@@ -107,7 +113,17 @@ Subroutines::Subroutines(Module &module, const TargetMachine &machine, const Kno
       all.insert(&function);
   SetVector<GlobalValue *> used;
   ModuleSlotTracker slots(&module, false);
-  for (size_t i = 0; i < all.size(); ++i) {
+  // The number of subroutines and of functions that they use, when it is known.
+  size_t subroutines = SIZE_MAX;
+  for (size_t i = 0;; ++i) {
+    if (i == all.size() && subroutines == SIZE_MAX) {
+      subroutines = i;
+      for (Function &function : module)
+        if (is_rare(function) && !function.isDeclaration())
+          all.insert(&function);
+    }
+    if (i >= all.size())
+      break;
     Function &function = *all[i];
     SetVector<GlobalValue *> globals = globals_of(function);
     for (GlobalValue *global : globals) {
@@ -118,11 +134,12 @@ Subroutines::Subroutines(Module &module, const TargetMachine &machine, const Kno
     used.insert(&function);
     const uint8_t *code;
     size_t size;
-    std::string key = known ? key_of(function, globals, machine, slots) : "";
+    bool has_key = known && i < subroutines;
+    std::string key = has_key ? key_of(function, globals, machine, slots) : "";
     uint8_t bytes[16];
     bytes_of(key, bytes);
-    bool is_known = known && known->find(known->context, bytes, &code, &size);
-    if (known)
+    bool is_known = has_key && known->find(known->context, bytes, &code, &size);
+    if (has_key)
       function.addFnAttr(is_known ? KNOWN : NEW, key);
     taken.push_back({&function, function.getSubprogram(), function.hasLocalLinkage(), nullptr});
     if (!is_known)

@@ -29,7 +29,7 @@ struct KnownCode {
 // Is it one of rbt's own functions?
 bool is_subroutine(const llvm::Function &function);
 
-// Takes the bodies of subroutines, and of functions that only they use, out of a module, so that passes of the module see
+// Takes the bodies of subroutines, of parts of programs that run rarely, and of functions that they use, out of a module, so that passes of the module see
 // declarations of them. The code of the others then does not depend on whether a subroutine's code is known.
 class Subroutines {
 public:

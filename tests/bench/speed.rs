@@ -12,6 +12,7 @@ mod asm;
 mod attach;
 mod documents;
 mod floor;
+mod growth;
 mod kernel;
 mod keys;
 mod load;
@@ -31,6 +32,7 @@ const ITEMS: &[(&str, &str, fn())] = &[
     ("count", "tracepoint:syscalls:sys_enter_openat { @[comm] = count() }", process::count),
     ("wildcard", "tracepoint:syscalls:sys_enter_* { @[probe] = count() }", process::wildcard),
     ("keys", "maps with 100 to a million keys: start, write, print and clear times, and memory", keys::keys),
+    ("growth", "cost by number of probes, number of keys and length of the script, with exponents", growth::growth),
     ("long", "compile and load scripts with 5,000 and 10,000 lines of map initialization", process::long),
     ("list", "list all tracepoints with -l", process::list),
     ("attach", "attach and detach 1, 100 and 1,000 probes of each kind", attach::attach),
