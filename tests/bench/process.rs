@@ -74,6 +74,78 @@ pub fn startup() {
     target("memory", rss.median(), 40.0, "MiB");
 }
 
+/// Measures the stages of a first start, for which nothing is kept, and of a later one.
+pub fn first() {
+    let folder = std::env::temp_dir().join(format!("rbt-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let kept = folder.display().to_string();
+    // The first of these runs fills the cache.
+    staged(&kept);
+    let (mut nothing, mut first, mut later) = (Samples::default(), Stages::default(), Stages::default());
+    for _ in 0..rounds(40) {
+        nothing.add(run(Command::new("/bin/true")).wall);
+        first.add(staged(""));
+        later.add(staged(&kept));
+    }
+    nothing.show("/bin/true", "ms");
+    first.show("first start");
+    later.show("later start");
+    target("first start", first.wall.median(), 8.0, "ms");
+    target("later start", later.wall.median(), 4.0, "ms");
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+/// The stages of a run in milliseconds, in order, and the whole run.
+#[derive(Default)]
+struct Stages {
+    stages: Vec<(String, Samples)>,
+    /// The rest: the start and the end of the process.
+    rest: Samples,
+    wall: Samples,
+}
+
+impl Stages {
+    fn add(&mut self, (stages, wall): (Vec<(String, f64)>, f64)) {
+        self.rest.add(wall - stages.iter().map(|(_, took)| took).sum::<f64>());
+        self.wall.add(wall);
+        for (name, took) in stages {
+            match self.stages.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, samples)) => samples.add(took),
+                None => {
+                    let mut samples = Samples::default();
+                    samples.add(took);
+                    self.stages.push((name, samples));
+                }
+            }
+        }
+    }
+
+    fn show(&self, name: &str) {
+        self.wall.show(name, "ms");
+        for (stage, samples) in &self.stages {
+            samples.show(&format!("  {stage}"), "ms");
+        }
+        self.rest.show("  start and end of the process", "ms");
+    }
+}
+
+/// Runs a script that ends at once, with this cache.
+fn staged(cache: &str) -> (Vec<(String, f64)>, f64) {
+    let mut rbt = command(&["-v", "-e", "begin { exit() }"]);
+    let since = Instant::now();
+    let out = rbt.env("RBT_CACHE", cache).output().expect("rbt");
+    let wall = ms(since);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{said}");
+    let stage = |line: &str| {
+        let (name, took) = line.strip_suffix(" ms")?.rsplit_once(' ')?;
+        Some((name.trim().to_owned(), took.parse().ok()?))
+    };
+    let stages: Vec<(String, f64)> = said.lines().filter_map(stage).collect();
+    assert!(stages.iter().any(|(name, _)| name == "load"), "{said}");
+    (stages, wall)
+}
+
 /// Measures long scripts. The time must be linear in the length. The scripts are compiled and loaded, but do not run.
 pub fn long() {
     const LINES: [usize; 2] = [5_000, 10_000];

@@ -29,6 +29,7 @@ use std::process::ExitCode;
 const ITEMS: &[(&str, &str, fn())] = &[
     ("size", "the size of the binary, by crate and library", size::size),
     ("startup", "begin { exit() }, from the spawn to the exit", process::startup),
+    ("first", "begin { exit() } without and with what earlier runs have kept, by stage", process::first),
     ("count", "tracepoint:syscalls:sys_enter_openat { @[comm] = count() }", process::count),
     ("wildcard", "tracepoint:syscalls:sys_enter_* { @[probe] = count() }", process::wildcard),
     ("keys", "maps with 100 to a million keys: start, write, print and clear times, and memory", keys::keys),
