@@ -343,11 +343,11 @@ impl Bundle {
         Some(format!("the bundle was not checked against this kernel, Linux {release}, but against {}", names.join(", ")))
     }
 
-    /// The program for this machine.
+    /// The program for this machine, and the number of its variant. If the kernel refused a variant, `first` is the next one.
     ///
     /// # Errors
     /// Another version, another processor, or a kernel for which no variant fits.
-    pub fn artifact(&self, sys: &dyn TargetInfo) -> Result<Artifact, Failure> {
+    pub fn artifact(&self, sys: &dyn TargetInfo, first: usize) -> Result<(Artifact, usize), Failure> {
         if self.rbt != crate::VERSION {
             let message = format!("the bundle was built by rbt {}, and this is rbt-run {}", self.rbt, crate::VERSION);
             return Err(Failure::new(message).code("bundle").help("build it again, or run it with the same version"));
@@ -358,9 +358,9 @@ impl Bundle {
             return Err(Failure::new(message).code("bundle").help("build it on a machine of this architecture"));
         }
         let mut nearest: Option<(&Variant, Incompatibility)> = None;
-        for variant in &self.variants {
+        for (number, variant) in self.variants.iter().enumerate().skip(first) {
             match variant.artifact(sys) {
-                Ok(artifact) => return Ok(artifact),
+                Ok(artifact) => return Ok((artifact, number)),
                 Err(unfit) => {
                     if nearest.as_ref().is_none_or(|(_, known)| unfit.distance() < known.distance()) {
                         nearest = Some((variant, unfit));
@@ -464,19 +464,20 @@ mod tests {
         let bundle = test_bundle(&fake);
         let read = Bundle::from_bytes(&bundle.to_bytes().unwrap()).unwrap();
         assert_eq!(format!("{read:?}"), format!("{bundle:?}"));
-        assert_eq!(read.artifact(&fake).unwrap().elf.len(), 64);
+        assert_eq!(read.artifact(&fake, 0).unwrap().0.elf.len(), 64);
+        assert!(read.artifact(&fake, 1).is_err());
     }
 
     #[test]
     fn reports_how_a_machine_differs() {
         let bundle = test_bundle(&Fake::new("feature Loop").unwrap());
         let other = Fake::new("").unwrap();
-        let failure = bundle.artifact(&other).unwrap_err();
+        let failure = bundle.artifact(&other, 0).unwrap_err();
         assert!(failure.message.contains("Loop"), "{failure:?}");
         let newer = Bundle { rbt: "99.0.0".into(), ..bundle.clone() };
-        assert!(newer.artifact(&other).unwrap_err().message.contains("99.0.0"));
+        assert!(newer.artifact(&other, 0).unwrap_err().message.contains("99.0.0"));
         let foreign = Bundle { arch: "vax".into(), ..bundle };
-        assert!(foreign.artifact(&other).unwrap_err().message.contains("for vax"));
+        assert!(foreign.artifact(&other, 0).unwrap_err().message.contains("for vax"));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::launch::resolve::{Finding, resolve};
 use crate::launch::{self, Launch, LaunchInput, RunError};
 use crate::output_files::Destinations;
 use crate::probes::{Attach, Env};
+use crate::runtime::NotPermitted;
 use crate::settings::{CgroupFilter, Settings};
 use crate::startup;
 use crate::streams::{report, to_stderr, to_stdout};
@@ -124,32 +125,48 @@ fn run(run: &Run, place: &BundleLocation, mut budget: Option<&mut Budget>) -> Re
     if let Some(text) = bundle.is_unchecked(&release).filter(|_| run.warnings && !run.quiet) {
         to_stderr(&format!("{} {}\n", paint("note:", terminal::NOTE, run.color), diag::plain(&text)));
     }
-    let mut artifact = bundle.artifact(&sys)?;
-    artifact.manifest.answer(&arguments).map_err(|e| Failure::new(e).code("bad-option"))?;
-    find_sites(&mut artifact.manifest, &Env { sys: &sys, settings: &settings, invocation: &invocation }, run)?;
-    traces_target(&artifact.manifest, &settings, invocation.cgroup.as_ref())?;
-    let script = bundle.script;
-    let launch = Launch::prepare(run, &script, &settings, expectations::is_read_for_commands(run))?;
-    let given = LaunchInput {
-        artifact: &artifact,
-        env: Env { sys: &sys, settings: &settings, invocation: &invocation },
-        on_end: budget.as_deref().map(Budget::on_end),
-        on_loaded: &mut || (),
-    };
-    let ended = launch::start(&launch, given, &mut { child });
-    launch.finish();
-    let explainer = Explainer { manifest: &artifact.manifest, points: &[], sources: &[], run };
-    match ended {
-        Ok(ended) => {
-            if let Some(budget) = budget {
-                budget.ran(ended.child);
-            }
-            Ok(ended.status)
+    let launch = Launch::prepare(run, &bundle.script, &settings, expectations::is_read_for_commands(run))?;
+    let (mut child, mut first) = (child, 0);
+    let mut refused = None;
+    let ended = loop {
+        let (mut artifact, variant) = match bundle.artifact(&sys, first) {
+            Ok(found) => found,
+            Err(failure) => break Err(refused.unwrap_or(failure)),
+        };
+        let env = Env { sys: &sys, settings: &settings, invocation: &invocation };
+        let ready = artifact.manifest.answer(&arguments).map_err(|e| Failure::new(e).code("bad-option"));
+        let ready = ready.and_then(|()| find_sites(&mut artifact.manifest, &env, run));
+        if let Err(failure) = ready.and_then(|()| traces_target(&artifact.manifest, &settings, invocation.cgroup.as_ref())) {
+            break Err(refused.unwrap_or(failure));
         }
-        Err(RunError::Failed(failure)) => Err(failure),
-        Err(RunError::Refused(e)) => Err(explainer.explain(&e, REFUSED)),
-        Err(RunError::Broke(e)) => Err(explainer.explain(&e, 1)),
+        let on_end = budget.as_deref().map(Budget::on_end);
+        let given = LaunchInput { artifact: &artifact, env, on_end, on_loaded: &mut || () };
+        let explainer = Explainer { manifest: &artifact.manifest, points: &[], sources: &[], run };
+        match launch::start(&launch, given, &mut child) {
+            Ok(ended) => break Ok(ended),
+            Err(RunError::Failed(failure)) => break Err(failure),
+            Err(RunError::Broke(e)) => break Err(explainer.explain(&e, 1)),
+            Err(RunError::Refused(e)) => {
+                let failure = explainer.explain(&e, REFUSED);
+                if e.is::<NotPermitted>() {
+                    break Err(failure);
+                }
+                // rbt would use other mechanisms, which another variant may have
+                if run.verbose {
+                    let made_for = bundle.variants.get(variant).map_or("", |variant| &variant.made_for);
+                    to_stderr(&diag::plain_lines(&format!("the kernel refused the code for {made_for}: {}\n", failure.message)));
+                }
+                refused.get_or_insert(failure);
+                first = variant + 1;
+            }
+        }
+    };
+    launch.finish();
+    let ended = ended?;
+    if let Some(budget) = budget {
+        budget.ran(ended.child);
     }
+    Ok(ended.status)
 }
 
 /// Reads the expectations, and checks them against the maps of the bundle.

@@ -16,7 +16,7 @@ use crate::diag::{self, Diagnostics, Severity};
 use crate::emit::Dumps;
 use crate::failure::{Failure, reason};
 use crate::frontend::args::{check_script_args, help_of_script};
-use crate::frontend::explain::{REFUSED, explain, not_compiled, refused_mechanisms};
+use crate::frontend::explain::{REFUSED, chosen_mechanisms, explain, not_compiled, refused_mechanisms};
 use crate::frontend::{self, Checked, Frontend};
 use crate::input;
 use crate::launch::require::require_privileges;
@@ -158,8 +158,7 @@ fn compile_to_fit(
     }
     let target = VariedTarget::without(snapshot, BTreeSet::new(), machine);
     let without: &[Mechanism] = if target.has(Feature::Trampoline) { &[] } else { &[Mechanism::Fentry] };
-    let recorder = Recorder::new(&target);
-    let compiled = compile_silently(front, tree, without)(&recorder);
+    let compiled = compile_silently(front, tree, without)(&target);
     let runs = |variant: &Variant, checked: &Checked| {
         let Ok(mut artifact) = variant.artifact(&target) else { return false };
         let is_loaded = compat::unmet_need(&artifact, &checked.settings, &target).is_none();
@@ -172,11 +171,35 @@ fn compile_to_fit(
     if let Some(need) = compat::unmet_need(&artifact, &checked.settings, &target) {
         return Err(need);
     }
-    let record = recorder.portable().map_err(|what| format!("the script needs {what}, which holds for one machine only"))?;
-    let compiled = variant(front, tree, &checked.env(&target), without, (record, &artifact), fixed).with_target(format!("Linux {release}"));
-    compiled.artifact(&target).map_err(|unfit| unfit.to_string())?;
+    let (checked, compiled) = variant_for(front, tree, &target, release, without, fixed)?;
     variants.push(compiled);
+    let chosen = chosen_mechanisms(&artifact, &target);
+    if !chosen.is_empty() {
+        // the kernel may refuse these mechanisms, which only loading shows
+        let without = [without, &chosen].concat();
+        variants.extend(variant_for(front, tree, &target, release, &without, fixed).ok().map(|(_, compiled)| compiled));
+    }
     Ok(checked)
+}
+
+/// Compiles a variant for a kernel without these mechanisms.
+///
+/// # Errors
+/// Why the script does not run on it.
+fn variant_for(
+    front: &Frontend,
+    tree: &ast::Script,
+    target: &VariedTarget,
+    release: &str,
+    without: &[Mechanism],
+    fixed: &mut FixedParts,
+) -> Result<(Checked, Variant), String> {
+    let recorder = Recorder::new(target);
+    let (checked, artifact) = compile_silently(front, tree, without)(&recorder)?;
+    let record = recorder.portable().map_err(|what| format!("the script needs {what}, which holds for one machine only"))?;
+    let compiled = variant(front, tree, &checked.env(target), without, (record, &artifact), fixed).with_target(format!("Linux {release}"));
+    compiled.artifact(target).map_err(|unfit| unfit.to_string())?;
+    Ok((checked, compiled))
 }
 
 /// Reports which of the kernels the bundle runs on.

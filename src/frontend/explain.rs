@@ -39,20 +39,23 @@ pub fn refused_mechanisms(
     if too_large && !settings.refuses(Mechanism::Unroll) && script.unrolls() {
         return vec![Mechanism::Unroll];
     }
-    let chosen = || {
-        let all: Vec<Mechanism> = artifact.manifest.programs.iter().filter_map(|p| p.lowered).collect();
-        // without cookies, only the numbers of system calls distinguish the sites of a program
-        let several = artifact.manifest.programs.iter().any(|p| p.sites.len() > 1);
-        let needed = |m: Mechanism| m == Mechanism::RawSyscalls && several && !sys.has(Feature::PerfCookie);
-        let all: Vec<Mechanism> = all.into_iter().filter(|m| !needed(*m)).collect();
-        // it is rejected most often, and the other mechanisms may distinguish the sites of a program
-        if all.contains(&Mechanism::Fentry) { vec![Mechanism::Fentry] } else { all }
-    };
+    let chosen = || chosen_mechanisms(artifact, sys);
     let mut refused = error.downcast_ref::<AttachRefused>().map_or_else(chosen, |refused| vec![refused.mechanism]);
     if refused.is_empty() && verifier_error.is_some_and(VerifierError::misses_bound) && !settings.refuses(Mechanism::InlineBounds) {
         refused.push(Mechanism::InlineBounds);
     }
     refused
+}
+
+/// The mechanisms that rbt chose, and that it would do without first.
+pub fn chosen_mechanisms(artifact: &Artifact, sys: &dyn TargetInfo) -> Vec<Mechanism> {
+    let all: Vec<Mechanism> = artifact.manifest.programs.iter().filter_map(|p| p.lowered).collect();
+    // without cookies, only the numbers of system calls distinguish the sites of a program
+    let several = artifact.manifest.programs.iter().any(|p| p.sites.len() > 1);
+    let needed = |m: Mechanism| m == Mechanism::RawSyscalls && several && !sys.has(Feature::PerfCookie);
+    let all: Vec<Mechanism> = all.into_iter().filter(|m| !needed(*m)).collect();
+    // it is rejected most often, and the other mechanisms may distinguish the sites of a program
+    if all.contains(&Mechanism::Fentry) { vec![Mechanism::Fentry] } else { all }
 }
 
 /// An error of LLVM's back end in generated code. It is a bug in rbt, but the user may be able to write the script

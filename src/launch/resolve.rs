@@ -187,12 +187,16 @@ fn distribute(members: &[Member], places: Vec<(Place, Pos)>, env: &Env) -> Resul
         sites.push(of_it);
     }
     for (place, pos) in places.into_iter().flatten() {
-        let index = |by_name: bool| {
+        let index = |by_name: bool, has_room: bool| {
             let mut varying = members.iter().enumerate().filter(|(_, member)| member.expansion.varies);
-            let wanted = |member: &Member| !by_name || member.names.contains(place.name.as_str());
-            varying.find_map(|(index, member)| Some((index, member.attach(&place, env).filter(|_| wanted(member))?)))
+            let wanted = |index: usize, member: &Member| {
+                let of_it = sites.get(index).map_or(0, Vec::len);
+                (!by_name || member.names.contains(place.name.as_str())) && (!has_room || of_it < member.built.len())
+            };
+            varying.find_map(|(index, member)| Some((index, member.attach(&place, env).filter(|_| wanted(index, member))?)))
         };
-        let Some((index, attach)) = index(true).or_else(|| index(false)) else {
+        // on old kernels, each place of a marker has a program
+        let Some((index, attach)) = index(true, true).or_else(|| index(true, false)).or_else(|| index(false, false)) else {
             return Err(differs(pos, format!("the bundle has no code for {}", place.name)));
         };
         if let Some(of_it) = sites.get_mut(index) {
@@ -252,6 +256,21 @@ mod tests {
         assert_eq!(all, ["uprobe:/bin/demo:main 0x2000", "uprobe:/bin/demo:help_a 0x2080, uprobe:/bin/demo:help_b 0x20c0"]);
         let before = resolved(manifest(), HERE, MissingProbes::Error).unwrap();
         assert_eq!(before, ["uprobe:/bin/demo:main 0x1000", "uprobe:/bin/demo:help_a 0x1040"]);
+    }
+
+    #[test]
+    fn gives_each_program_its_share() {
+        // on kernels without cookies, each place of a marker has a program
+        let mut manifest = built("uprobe:/bin/demo:main { @ = count(); }", true);
+        manifest.programs.push(manifest.programs[0].clone());
+        let (fake, settings) = (Fake::new(THERE).unwrap(), Settings::default());
+        let env = Env::new(&fake, &settings);
+        let all: Vec<Member> = [(0, 0), (1, 0)].into_iter().filter_map(|member| Member::new(&manifest, member)).collect();
+        let (mut findings, mut lost) = (Vec::new(), Vec::new());
+        let found = places(&all, &env, &mut findings, &mut lost);
+        let twice: Vec<(Place, Pos)> = found.iter().chain(&found).cloned().collect();
+        let counts: Vec<usize> = distribute(&all, twice, &env).unwrap().iter().map(Vec::len).collect();
+        assert_eq!(counts, [1, 1]);
     }
 
     #[test]

@@ -135,6 +135,7 @@ fn document(format: &Format, name: &[u8], terminal: bool) -> Result<Vec<u8>, Str
         set: true,
         entries,
         show: ShowOptions::default(),
+        weights: None,
     };
     let span = |phase| Span {
         phase,

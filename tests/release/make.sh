@@ -4,9 +4,9 @@
 #   tests/release/make.sh [-b BINARY]... [-q] [DIRECTORY]
 #
 #   DIRECTORY  Write the files to this directory (default: target/dist).
-#   -b BINARY  Package this binary and the rbt-run in the same directory. By default, `cargo build --release` builds both for this
-#              machine, and on x86_64, tests/arm64/build.sh builds them for aarch64 as well. One of the binaries must run on this
-#              machine, because it writes the completions.
+#   -b BINARY  Package this binary and the rbt-run in the same directory. By default, cargo builds both for this machine
+#              (rbt-run with the profile `runner`), and on x86_64 for aarch64 as well, by tests/arm64/build.sh. One of the binaries
+#              must run on this machine, because it writes the completions.
 #   -q         Compress the packages only slightly, which is faster.
 #
 # `tests/setup.sh release` installs the required packages. The build is reproducible: the same sources give the same files.
@@ -38,10 +38,14 @@ trap 'rm -rf "$temporary"' EXIT
 
 main() {
     if ((${#binaries[@]} == 0)); then
-        cargo build --release --locked
-        binaries=("${CARGO_TARGET_DIR:-target}/release/rbt")
+        local target=${CARGO_TARGET_DIR:-target}
+        cargo build --release --locked --bin rbt
+        cargo build --profile runner --locked --bin rbt-run
+        binaries=("$(together "$target" native)")
         if [[ $(uname -m) == x86_64 ]]; then
-            binaries+=("$(tests/arm64/build.sh --release --locked --bins)")
+            tests/arm64/build.sh --release --locked
+            tests/arm64/build.sh -x cargo build --profile runner --locked --bin rbt-run
+            binaries+=("$(together "$target/aarch64-unknown-linux-gnu" arm64)")
         fi
     fi
     mkdir -p "$dist"
@@ -58,6 +62,14 @@ main() {
     done
     (cd "$dist" && sha256sum rbt* >SHA256SUMS)
     ls -l "$dist"
+}
+
+# Copies the programs, which have profiles of their own, to one directory, and prints the path of rbt.
+together() { # TARGET NAME
+    local to=$temporary/$2.binaries
+    mkdir -p "$to"
+    cp "$1/release/rbt" "$1/runner/rbt-run" "$to"
+    echo "$to/rbt"
 }
 
 # Sets $machine, its name in Debian, and the prefix of its binary utilities.
