@@ -239,6 +239,10 @@ impl Requirements {
         {
             return true;
         }
+        // so may a function that it does not call
+        if matches!(one.question, Question::MayCall(..)) && one.digest == digest(&false) {
+            return true;
+        }
         let at_most = one.free.iter().find_map(|part| if let Part::AtMost(n) = part { Some(*n) } else { None });
         if let (Some(max), Answer::Cpus(n)) = (at_most, answer) {
             return *n <= max;
@@ -366,6 +370,18 @@ mod tests {
             assert_eq!(fits(&free, &there), is_free, "{there}");
             assert_eq!(fits(&[], &there), there == HERE, "{there}");
         }
+    }
+
+    #[test]
+    fn functions_that_the_code_does_not_call_may_be_callable() {
+        let may_call = |callable: bool| {
+            let question = Question::MayCall("bpf_task_from_pid".into(), 1);
+            let answer = Answer::Other(digest(&callable));
+            Requirements::new(&[RecordedAnswer { question, answer }], &BTreeSet::new(), &[])
+        };
+        let fits = |required: &Requirements, callable: bool| required.fits(&required.asked[0], &Answer::Other(digest(&callable)));
+        assert!(fits(&may_call(false), true) && fits(&may_call(false), false));
+        assert!(fits(&may_call(true), true) && !fits(&may_call(true), false));
     }
 
     #[test]
