@@ -43,8 +43,8 @@ pub fn run(seed: u64, count: u64) -> Result<(), String> {
         let changed = change::text(&texts, seed, number);
         let bytes = forged(&whole, &changed, objects);
         let program = || {
-            let artifact = Bundle::from_bytes(&bytes).ok().and_then(|bundle| bundle.artifact(&fake).ok());
-            artifact.is_some_and(|mut artifact| resolve(&mut artifact.manifest, &Env::new(&fake, &settings)).is_ok())
+            let artifact = Bundle::from_bytes(&bytes).ok().and_then(|bundle| bundle.artifact(&fake, 0).ok());
+            artifact.is_some_and(|(mut artifact, _)| resolve(&mut artifact.manifest, &Env::new(&fake, &settings)).is_ok())
         };
         match catch_unwind(AssertUnwindSafe(program)) {
             Ok(is_taken) => taken += u64::from(is_taken),
