@@ -78,6 +78,8 @@ pub enum Output {
         pos: Pos,
         /// The line of the script, for text.
         line: String,
+        /// How often it occurred, by reason.
+        counts: Vec<(&'static str, u64)>,
     },
     /// All probes are attached.
     Attached {

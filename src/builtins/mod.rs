@@ -40,7 +40,7 @@ mod user_side;
 use std::cell::RefCell;
 
 pub use cgroup::names_container;
-pub use stacks::contains_user_stack;
+pub use stacks::{IncompleteStacks, contains_user_stack};
 pub use user_side::{AggregateSide, EventSide, UserSide, aggregate, counts_events, user_side};
 
 use crate::diag::{Diagnostic, Span};
@@ -719,9 +719,9 @@ pub fn is_text(tag: &Deferred) -> bool {
     !stacks::is_tag(tag) && !python_frames::is_tag(tag) && !tag.is_float()
 }
 
-/// The message about incomplete user stacks, from their number by reason
+/// Incomplete user stacks, from their number by reason
 /// ([`State::cut_stacks`](crate::emit::shared::State::cut_stacks)).
-pub fn incomplete_stacks(counts: &[u64]) -> Option<String> {
+pub fn incomplete_stacks(counts: &[u64]) -> Option<IncompleteStacks> {
     stacks::incomplete(counts)
 }
 

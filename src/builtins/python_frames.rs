@@ -5,8 +5,8 @@ use crate::host::Host;
 use crate::types::Deferred;
 use crate::value::Frame;
 
-/// What is wrong with stacks: a verb for one, the verb for several, and the rest of the sentence.
-pub(super) type Incomplete = (&'static str, &'static str, &'static str);
+/// What is wrong with stacks: its name in JSON, a verb for one, the verb for several, and the rest of the sentence.
+pub(super) type Incomplete = (&'static str, &'static str, &'static str, &'static str);
 
 /// The ID of a stack of Python frames only. A code object has the same ID in all processes, and so has a stack.
 pub(super) const STACK: &str = "pystack";
@@ -18,11 +18,11 @@ pub(super) fn is_tag(tag: &Deferred) -> bool {
 
 /// Why Python frames may be missing: the counter, and the message about such stacks at the end.
 pub(super) const INCOMPLETE: &[(u64, Incomplete)] = &[
-    (Reason::UnknownCode.number(), ("has", "have", "a Python function whose name could not be read or sent")),
-    (Reason::TooMany.number(), ("is", "are", "of Python processes with too many threads")),
-    (Reason::Unreadable.number(), ("has", "have", "Python frames that could not be read")),
-    (Reason::Unsupported.number(), ("is", "are", "of a build of Python that is not supported")),
-    (Reason::LeftOut.number(), ("has", "have", "no Python frames, because a probe leaves no room for these")),
+    (Reason::UnknownCode.number(), ("python_name", "has", "have", "a Python function whose name could not be read or sent")),
+    (Reason::TooMany.number(), ("python_threads", "is", "are", "of Python processes with too many threads")),
+    (Reason::Unreadable.number(), ("python_unreadable", "has", "have", "Python frames that could not be read")),
+    (Reason::Unsupported.number(), ("python_version", "is", "are", "of a build of Python that is not supported")),
+    (Reason::LeftOut.number(), ("python_left_out", "has", "have", "no Python frames, because a probe leaves no room for these")),
 ];
 
 /// Is a word in a stack of Python and native frames a Python frame?

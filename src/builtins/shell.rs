@@ -45,7 +45,14 @@ pub(super) const ROWS: &[Builtin] = &[
                     let path = path(args, host);
                     let problem = |host: &mut dyn Host, why: &str| {
                         let msg = format!("cannot read {}: {why}", String::from_utf8_lossy(&path));
-                        host.say(Output::Problem { kind: ProblemKind::Command, msg, helper: None, pos: pos.clone(), line: line.clone() });
+                        host.say(Output::Problem {
+                            kind: ProblemKind::Command,
+                            msg,
+                            helper: None,
+                            pos: pos.clone(),
+                            line: line.clone(),
+                            counts: Vec::new(),
+                        });
                     };
                     match head(&path, host.settings().max_cat_bytes, &|| host.ending()) {
                         Ok(part) => {
@@ -80,7 +87,14 @@ pub(super) const ROWS: &[Builtin] = &[
                     let command = command(args, host);
                     let problem = |host: &mut dyn Host, what: &str, why: &str| {
                         let msg = format!("{what} {}: {why}", String::from_utf8_lossy(&command));
-                        host.say(Output::Problem { kind: ProblemKind::Command, msg, helper: None, pos: pos.clone(), line: line.clone() });
+                        host.say(Output::Problem {
+                            kind: ProblemKind::Command,
+                            msg,
+                            helper: None,
+                            pos: pos.clone(),
+                            line: line.clone(),
+                            counts: Vec::new(),
+                        });
                     };
                     // a probe may request far more commands than can run
                     if host.ending() > 0

@@ -3,7 +3,7 @@
 use super::python_frames::{self, Incomplete, frame_of_word, is_frame};
 use super::{Accepts, Builtin, CallInfo, CallSite, Codegen, Decoder, Param, Returns};
 use crate::diag::{Diagnostic, plural};
-use crate::emit::shared::LoadConstants;
+use crate::emit::shared::{LoadConstants, State};
 use crate::emit::unwind::{self, CUT, UserStack};
 use crate::emit::{Builder, Cmp, CodegenCx, Helper, IntValue, MapDef, MapKind, Operand, PointerValue};
 use crate::host::Host;
@@ -328,11 +328,25 @@ impl<'c> Builder<'_, 'c> {
     /// followed by a word with the reason why they end.
     fn unwind_stack(&mut self, limit: u32, flags: u64, (limit_given, interpreted): (bool, bool)) -> (PointerValue<'c>, IntValue<'c>) {
         let UserStack { frames, usable, cut } = self.unwind_user(limit, limit_given, interpreted);
+        let cut_slot = self.scalar_slot();
+        self.store(cut_slot, 0, 8, cut);
         let not = self.cmp(Cmp::Eq, usable, self.int(0));
         self.if_(not, |e| {
             let (ctx, size, flags) = (e.ctx(), e.int(u64::from(limit) * 8), e.int(flags));
-            e.call(Helper::GetStack, &[ctx.into(), frames.into(), size.into(), flags.into()]);
+            let bytes = e.call(Helper::GetStack, &[ctx.into(), frames.into(), size.into(), flags.into()]);
+            // if there are frames, the task runs 32-bit code
+            let most = limit - u32::from(limit_given);
+            let count = e.opaque(e.sub(e.shr(bytes, e.int(3), false), e.int(1)));
+            let any = e.cmp(Cmp::Ult, count, e.int(most.into()));
+            e.if_(any, |e| {
+                let (after, word) = (e.offset_by(frames, e.mul(count, e.int(8))), e.int(unwind::CUT + unwind::CUT_32_BIT));
+                e.store(after, 8, 8, word);
+                let (counter, one) = (e.state(std::mem::offset_of!(State, cut_stacks) + unwind::CUT_32_BIT as usize * 8), e.int(1));
+                e.atomic_add(counter, one);
+                e.store(cut_slot, 0, 8, one);
+            });
         });
+        let cut = self.load(cut_slot, 0, U64);
         (frames, cut)
     }
 
@@ -437,17 +451,34 @@ pub(super) fn depth<'c>(e: &mut Builder<'_, 'c>, stack: &Operand<'c>) -> IntValu
 /// The reasons why a stack was cut: the number, the text in place of the missing frames, whether the last frame's file
 /// adds information, and the message about such stacks at the end.
 const REASONS: &[(u64, &str, bool, Incomplete)] = &[
-    (unwind::CUT_NO_INFORMATION, "no unwind information", true, ("reaches", "reach", "code without unwind information")),
-    (unwind::CUT_UNREADABLE, "stack unreadable", false, ("could", "could", "not be read")),
+    (unwind::CUT_NO_INFORMATION, "no unwind information", true, ("no_information", "reaches", "reach", "code without unwind information")),
+    (unwind::CUT_UNREADABLE, "stack unreadable", false, ("unreadable", "could", "could", "not be read")),
     (
         unwind::CUT_UNSUPPORTED,
         "unwind information not supported",
         true,
-        ("reaches", "reach", "code whose unwind information rbt does not support"),
+        ("not_supported", "reaches", "reach", "code whose unwind information rbt does not support"),
     ),
-    (unwind::CUT_NOT_LOADED, "unwind table not loaded yet", true, ("reaches", "reach", "a file whose unwind table was not loaded yet")),
-    (unwind::CUT_NOT_CODE, "not in code", false, ("leads", "lead", "to an address that is not in code")),
-    (unwind::CUT_CORRUPT, "stack corrupt", false, ("has", "have", "a frame that is not above the one that it called")),
+    (
+        unwind::CUT_NOT_LOADED,
+        "unwind table not loaded yet",
+        true,
+        ("not_loaded", "reaches", "reach", "a file whose unwind table was not loaded yet"),
+    ),
+    (unwind::CUT_NOT_CODE, "not in code", false, ("not_in_code", "leads", "lead", "to an address that is not in code")),
+    (
+        unwind::CUT_NO_ROOM,
+        "no room for the unwind table",
+        true,
+        ("no_room", "reaches", "reach", "a file whose unwind table exceeds unwind_memory"),
+    ),
+    (
+        unwind::CUT_32_BIT,
+        "32-bit code: frame pointers only",
+        false,
+        ("32_bit", "is", "are", "of 32-bit code, which rbt unwinds by frame pointers only"),
+    ),
+    (unwind::CUT_CORRUPT, "stack corrupt", false, ("corrupt", "has", "have", "a frame that is not above the one that it called")),
 ];
 
 /// The text in place of missing frames.
@@ -459,16 +490,25 @@ fn cut_reason(reason: u64, frames: usize, file: Option<&str>) -> String {
     }
 }
 
-/// The message about user stacks that were not unwound to their end, from their number by reason; none if there are
-/// none.
-pub(super) fn incomplete(counts: &[u64]) -> Option<String> {
+/// User stacks that were not unwound to their end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IncompleteStacks {
+    /// The message about them.
+    pub msg: String,
+    /// Their number by reason.
+    pub counts: Vec<(&'static str, u64)>,
+}
+
+/// User stacks that were not unwound to their end, from their number by reason; none if there are none.
+pub(super) fn incomplete(counts: &[u64]) -> Option<IncompleteStacks> {
     let count = |number: u64| counts.get(number as usize).copied().unwrap_or(0);
     let native = REASONS.iter().map(|(number, .., what)| (count(*number), what));
     let found: Vec<(u64, &Incomplete)> =
         native.chain(python_frames::INCOMPLETE.iter().map(|(number, what)| (count(*number), what))).filter(|(n, _)| *n > 0).collect();
-    let parts: Vec<String> = found.iter().map(|(n, (one, many, rest))| format!("{} {rest}", plural(*n, one, many))).collect();
+    let parts: Vec<String> = found.iter().map(|(n, (_, one, many, rest))| format!("{} {rest}", plural(*n, one, many))).collect();
     let total: u64 = found.iter().map(|(n, _)| n).sum();
-    (total > 0).then(|| format!("{}: {}", plural(total, "user stack is incomplete", "user stacks are incomplete"), parts.join(", ")))
+    let msg = format!("{}: {}", plural(total, "user stack is incomplete", "user stacks are incomplete"), parts.join(", "));
+    (total > 0).then(|| IncompleteStacks { msg, counts: found.iter().map(|(n, (name, ..))| (*name, *n)).collect() })
 }
 
 /// Python and native frames, in order.

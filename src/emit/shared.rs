@@ -392,7 +392,7 @@ impl Cell {
 }
 
 /// One more than the last reason: a power of two. Python's follow those of `emit/unwind`: see [`Reason::number`].
-pub const CUT_REASONS: usize = 16;
+pub const CUT_REASONS: usize = 32;
 
 /// The maximum number of double-buffered maps.
 pub const MOMENTS: usize = 16;

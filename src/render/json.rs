@@ -69,7 +69,7 @@ impl JsonRenderer {
             }
             // as in bpftrace, the result of a file or a command is not part of the output
             Output::Problem { kind: ProblemKind::Command, .. } => super::text::make(&self.options).render(output, rendered),
-            Output::Problem { kind, msg, helper, pos, line: _ } => {
+            Output::Problem { kind, msg, helper, pos, line: _, counts } => {
                 // as in bpftrace, which keeps these records where it drops the messages of the text
                 if self.options.warnings || !kind.is_warning() || *kind == ProblemKind::Runtime {
                     open(kind.name(), to);
@@ -79,6 +79,9 @@ impl JsonRenderer {
                     if let Some((name, code)) = helper {
                         field("helper", to, |to| string(name.as_bytes(), to));
                         field("retcode", to, |to| signed(to, *code));
+                    }
+                    if !counts.is_empty() {
+                        field("counts", to, |to| object(counts.iter(), to, |n, to| decimal(to, *n)));
                     }
                     field("filename", to, |to| string(pos.file.as_bytes(), to));
                     field("line", to, |to| decimal(to, pos.line.into()));

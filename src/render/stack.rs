@@ -24,7 +24,7 @@ pub fn stack(stack: &Stack, style: Style, to: &mut Vec<u8>) {
                 Some(word) if frame.addr == 0 => style.text(word.as_bytes(), to),
                 _ => hex(to, frame.addr),
             },
-            StackMode::BuildId => build_id(frame, to),
+            StackMode::BuildId => build_id(frame, style, to),
         }
         to.push(b'\n');
     }
@@ -103,14 +103,18 @@ fn interpreted(frame: &Frame, style: Style, to: &mut Vec<u8>) {
     to.push(b')');
 }
 
-fn build_id(frame: &Frame, to: &mut Vec<u8>) {
+fn build_id(frame: &Frame, style: Style, to: &mut Vec<u8>) {
     match &frame.build_id {
         Some((id, offset)) => {
             to.extend_from_slice(id.as_bytes());
             to.push(b' ');
             address(to, *offset);
         }
-        None => hex(to, frame.addr),
+        None => match &frame.symbol {
+            // a text in place of a frame
+            Some(text) if frame.addr == 0 => style.text(text.as_bytes(), to),
+            _ => hex(to, frame.addr),
+        },
     }
 }
 

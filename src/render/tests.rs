@@ -476,6 +476,7 @@ fn problem(kind: ProblemKind, msg: &str, helper: Option<(&str, i64)>) -> Output 
         helper: helper.map(|(name, code)| (name.into(), code)),
         pos: Pos { file: "stdin".into(), line: 1, col: 10, ..Pos::default() },
         line: "\tbegin { @a[1] = 2 }".into(),
+        counts: Vec::new(),
     }
 }
 

@@ -40,7 +40,7 @@ impl Renderer for TextRenderer {
                 to.out.push(b'\n');
             }
             Output::Map(view) => map(view, &self.options, &mut to.out),
-            Output::Problem { kind, msg, helper, pos, line } => {
+            Output::Problem { kind, msg, helper, pos, line, counts: _ } => {
                 if self.options.warnings || !kind.is_warning() {
                     let severity = if kind.is_warning() { "WARNING" } else { "ERROR" };
                     let msg = msg.strip_suffix('\n').unwrap_or(msg);

@@ -372,6 +372,7 @@ impl<'a> RunContext<'a> {
                             helper: None,
                             pos: Pos::default(),
                             line: String::new(),
+                            counts: Vec::new(),
                         });
                     }
                 }
@@ -381,8 +382,15 @@ impl<'a> RunContext<'a> {
             self.flush(true);
             self.rendered.err.extend_from_slice(format!("{lost}\n").as_bytes());
         }
-        if let Some(msg) = cut_stacks.filter(|_| self.settings.warning_level > 0) {
-            self.say(Output::Problem { kind: ProblemKind::IncompleteStacks, msg, helper: None, pos: Pos::default(), line: String::new() });
+        if let Some(builtins::IncompleteStacks { msg, counts }) = cut_stacks.filter(|_| self.settings.warning_level > 0) {
+            self.say(Output::Problem {
+                kind: ProblemKind::IncompleteStacks,
+                msg,
+                helper: None,
+                pos: Pos::default(),
+                line: String::new(),
+                counts,
+            });
         }
         if !complete || self.verbose {
             self.say(Output::Counts(counts.clone()));

@@ -51,7 +51,14 @@ impl Events {
         let index = u32_at(record, 0);
         let Some(row) = usize::try_from(index).ok().and_then(|i| self.rows.get_mut(i)) else {
             let msg = format!("skipped a record of unknown kind {index}");
-            host.say(Output::Problem { kind: ProblemKind::Runtime, msg, helper: None, pos: Pos::default(), line: String::new() });
+            host.say(Output::Problem {
+                kind: ProblemKind::Runtime,
+                msg,
+                helper: None,
+                pos: Pos::default(),
+                line: String::new(),
+                counts: Vec::new(),
+            });
             return;
         };
         for (value, arg) in row.values.iter_mut().zip(&row.args) {
@@ -117,7 +124,7 @@ impl Events {
 }
 
 fn problem(msg: String, pos: &Pos, line: &str) -> Output {
-    Output::Problem { kind: ProblemKind::Runtime, msg, helper: None, pos: pos.clone(), line: line.to_owned() }
+    Output::Problem { kind: ProblemKind::Runtime, msg, helper: None, pos: pos.clone(), line: line.to_owned(), counts: Vec::new() }
 }
 
 fn row(event: &Event) -> anyhow::Result<Row> {

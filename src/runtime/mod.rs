@@ -416,7 +416,14 @@ impl Session<'_> {
                     }
                     MissingProbes::Warn => {
                         let (msg, pos) = (failed.to_string(), failed.pos);
-                        report(Output::Problem { kind: ProblemKind::Runtime, msg, helper: None, pos, line: String::new() });
+                        report(Output::Problem {
+                            kind: ProblemKind::Runtime,
+                            msg,
+                            helper: None,
+                            pos,
+                            line: String::new(),
+                            counts: Vec::new(),
+                        });
                         Ok(())
                     }
                 }
@@ -465,7 +472,14 @@ impl Session<'_> {
             let (shown, rest) = names.split_at(names.len().min(3));
             let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
             let msg = format!("cannot attach {}{more}, which has no replacement: {}", shown.join(", "), first.reason);
-            Output::Problem { kind: ProblemKind::Runtime, msg, helper: None, pos: first.pos.clone(), line: String::new() }
+            Output::Problem {
+                kind: ProblemKind::Runtime,
+                msg,
+                helper: None,
+                pos: first.pos.clone(),
+                line: String::new(),
+                counts: Vec::new(),
+            }
         };
         reported.into_iter().map(message).collect()
     }

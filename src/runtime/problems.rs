@@ -113,7 +113,14 @@ impl Problems {
                     None => p.text.clone(),
                 };
                 let msg = format!("{what}: {count} times in total");
-                host.say(Output::Problem { kind: ProblemKind::Runtime, msg, helper: None, pos: p.pos.clone(), line: p.line.clone() });
+                host.say(Output::Problem {
+                    kind: ProblemKind::Runtime,
+                    msg,
+                    helper: None,
+                    pos: p.pos.clone(),
+                    line: p.line.clone(),
+                    counts: Vec::new(),
+                });
             }
             row.reported = count;
         }
@@ -127,7 +134,7 @@ impl Row {
             Some(helper) => (ProblemKind::Helper, helper_failure(helper, returned), Some((helper.clone(), returned))),
             None => (ProblemKind::Runtime, text.clone(), None),
         };
-        Output::Problem { kind, msg, helper, pos: pos.clone(), line: line.clone() }
+        Output::Problem { kind, msg, helper, pos: pos.clone(), line: line.clone(), counts: Vec::new() }
     }
 }
 

@@ -33,6 +33,8 @@ pub const FILES: u32 = RULES + MAX_RULES;
 pub const MAX_FILES: u32 = 1 << 13;
 /// The number of the vDSO.
 pub const VDSO: u32 = 0;
+/// The number of files whose tables found no room.
+pub const NO_ROOM: u32 = 1;
 
 /// The entry of a file: the position of its pages' entries.
 #[repr(C)]
@@ -144,6 +146,10 @@ pub const CUT_NOT_CODE: u64 = 5;
 pub const CUT_CORRUPT: u64 = 6;
 /// The stack has more frames.
 pub const CUT_LIMIT: u64 = 7;
+/// The task runs 32-bit code, which is unwound by frame pointers only, so frames may be missing.
+pub const CUT_32_BIT: u64 = 8;
+/// The table of the file found no room.
+pub const CUT_NO_ROOM: u64 = 9;
 
 /// The maps used by programs that unwind, as created by the loader: name and definition.
 pub const MAPS: [(&str, MapDef); 7] = {

@@ -1,6 +1,6 @@
 //! The memory of a walk, in bytes from its start.
 
-use super::layout::MissingTable;
+use super::layout::{MAX_FIRST_FRAME, MissingTable};
 
 /// The walk's own memory: words.
 pub(super) const IP: u32 = 0;
@@ -43,8 +43,10 @@ pub(super) const BOUND: u32 = 168;
 /// The indices of the latest consecutive frames whose addresses are not in code: the first, and one more than the last.
 pub(super) const NOT_CODE_FIRST: u32 = 176;
 pub(super) const NOT_CODE_END: u32 = 184;
+/// 1: the frame pointer led to this frame, so that 0 in it means that this is the outermost one.
+pub(super) const CHAINED: u32 = 192;
 /// A [`MissingTable`].
-pub(super) const MISS: u32 = 192;
+pub(super) const MISS: u32 = 200;
 pub(super) const MISS_IDS: u32 = MISS;
 pub(super) const MISS_ADDR: u32 = MISS + 8;
 pub(super) const MISS_START: u32 = MISS + 16;
@@ -65,8 +67,11 @@ pub(super) const VM_FLAGS: u32 = FILE + 8;
 pub(super) const VALUE: u32 = VM_FLAGS + 8;
 /// A mapping, or an entry of the tree of them.
 pub(super) const MAPPING: u32 = VALUE + 8;
+/// The registers of the first frame, as in `struct pt_regs`, up to [`MAX_FIRST_FRAME`]. Those after it are in the following
+/// node until it is read.
+pub(super) const REGISTERS: u32 = MAPPING + 8;
 /// A node of the tree of mappings.
-pub(super) const NODE: u32 = MAPPING + 8;
+pub(super) const NODE: u32 = REGISTERS + MAX_FIRST_FRAME + 8;
 /// Bytes of a node (`MAPLE_NODE_MASK`).
 pub(super) const NODE_SIZE: u32 = 256;
 /// A piece of the stack. A helper call costs more than the copying, and most frames are short, so that one copy serves

@@ -152,7 +152,7 @@ impl<'c> Builder<'_, 'c> {
         self.zero(frames, (limit + 1) * 8, 8);
         let Some(target) = self.target.unwind else { return UserStack { frames, usable: self.int(0), cut: self.int(0) } };
         let zero = self.int(0);
-        for word in [CALL, REASON, SLOT, COUNT, THIRD_AT, LOOP, LOOPS, BOUND, NOT_CODE_END] {
+        for word in [CALL, REASON, SLOT, COUNT, THIRD_AT, LOOP, LOOPS, BOUND, NOT_CODE_END, CHAINED] {
             self.store(state, word, 8, zero);
         }
         self.store(state, STATE_SLOT, 8, slot);
@@ -221,6 +221,10 @@ impl<'c> Builder<'_, 'c> {
                 let value = if to == IP { self.before_stack_check(value) } else { value };
                 self.store(state, to, 8, value);
             }
+            for at in target.arch.first_frame.iter().filter(|at| **at <= MAX_FIRST_FRAME) {
+                let value = self.load_ctx(*at, U64);
+                self.store(state, REGISTERS + at, 8, value);
+            }
             let mode = self.load_ctx(mode, U64);
             return is_user(self, mode);
         }
@@ -236,19 +240,20 @@ impl<'c> Builder<'_, 'c> {
         };
         // all at once: a read costs the same for any length
         let registers = self.forget_pointer_type(registers);
-        let first = wanted.iter().fold(mode, |first, (addr, _)| first.min(*addr));
+        let of_first_frame = target.arch.first_frame.iter().copied().min().unwrap_or(u32::MAX);
+        let first = wanted.iter().fold(mode.min(of_first_frame), |first, (addr, _)| first.min(*addr));
         let last = wanted.iter().fold(mode, |last, (addr, _)| last.max(*addr));
-        let (to, size) = (self.offset(state, NODE), self.int(u64::from(last + 8 - first)));
+        let (to, size) = (self.offset(state, REGISTERS), self.int(u64::from(last + 8 - first)));
         let registers = self.add(registers, self.int(first.into()));
         // where nothing can be read, there is no user code
         let zero = self.int(0);
-        self.store(state, NODE + ip - first, 8, zero);
+        self.store(state, REGISTERS + ip - first, 8, zero);
         self.call(Helper::ProbeReadKernel, &[to.into(), size.into(), registers.into()]);
         for (from, to) in wanted {
-            let value = self.load(state, NODE + from - first, U64);
+            let value = self.load(state, REGISTERS + from - first, U64);
             self.store(state, to, 8, value);
         }
-        let mode = self.load(state, NODE + mode - first, U64);
+        let mode = self.load(state, REGISTERS + mode - first, U64);
         is_user(self, mode)
     }
 

@@ -25,9 +25,8 @@ impl<'c> Builder<'_, 'c> {
         });
         let fp = self.load(state, FRAME, U64);
         let sp = self.load(state, STACK, U64);
-        // by convention, the outermost frame
         let end = self.cmp(Cmp::Eq, fp, self.int(0));
-        self.if_(end, |e| e.stop(state, 0));
+        self.if_(end, |e| e.end_of_frame_pointers(state));
         let below = self.cmp(Cmp::Ult, fp, sp);
         self.if_(below, |e| e.stop(state, CUT_NO_INFORMATION));
         let next = self.read_by_call(limit, state, fp);
@@ -57,6 +56,7 @@ impl<'c> Builder<'_, 'c> {
         }
         let one = self.int(1);
         self.store(state, CALL, 8, one);
+        self.store(state, CHAINED, 8, one);
         self.continue_with_caller();
     }
 
@@ -155,6 +155,8 @@ impl<'c> Builder<'_, 'c> {
     /// The entry of a page in a file; leaves the step if the page has no rows.
     pub(super) fn page_rows(&mut self, limit: u32, state: PointerValue<'c>, i: IntValue<'c>, value: IntValue<'c>) -> IntValue<'c> {
         let number = self.and(value, self.int((1 << NUMBER_SHIFT) - 1));
+        let no_room = self.cmp(Cmp::Eq, number, self.int(NO_ROOM.into()));
+        self.if_(no_room, |e| e.stop(state, CUT_NO_ROOM));
         let file = self.element_at(TABLE, self.add(number, self.int(FILES.into())));
         let pages = self.load(file, 12, U32);
         let without = self.cmp(Cmp::Eq, pages, self.int(0));
@@ -179,8 +181,18 @@ impl<'c> Builder<'_, 'c> {
         let first = self.and(self.cmp(Cmp::Eq, i, self.int(0)), self.load(state, AT_ENTRY, U64));
         self.if_(first, |e| e.follow_frame_pointer(limit, i, state));
         let end = self.cmp(Cmp::Eq, self.load(state, FRAME, U64), self.int(0));
-        self.if_(end, |e| e.stop(state, 0));
+        self.if_(end, |e| e.end_of_frame_pointers(state));
         self.stop(state, CUT_NO_INFORMATION);
+    }
+
+    /// Ends the walk if the frame pointer is 0. By convention, this is the outermost frame, but only in a chain of frame pointers: other
+    /// code may not set the register at all.
+    fn end_of_frame_pointers(&mut self, state: PointerValue<'c>) {
+        if !self.links() {
+            let otherwise = self.cmp(Cmp::Eq, self.load(state, CHAINED, U64), self.int(0));
+            self.if_(otherwise, |e| e.stop(state, CUT_NO_INFORMATION));
+        }
+        self.stop(state, 0);
     }
 
     /// The number of the rule for an address, from the rows of its page: that of the last row at or before it.
@@ -254,6 +266,8 @@ impl<'c> Builder<'_, 'c> {
         i: IntValue<'c>,
         (rule, ip): (IntValue<'c>, IntValue<'c>),
     ) -> IntValue<'c> {
+        /// The largest frame of a function that calls another one while a register of the first frame leads to its caller.
+        const MAX_REGISTER_FRAME: u64 = 16 << 10;
         let rule = self.element_at(TABLE, self.add(rule, self.int(RULES.into())));
         let u8 = Int { bytes: 1, signed: false };
         let (kind, fp_kind, ra_kind, flags) =
@@ -289,9 +303,24 @@ impl<'c> Builder<'_, 'c> {
                 e.store(cfa_slot, 0, 8, sp);
             });
         } else {
-            let by_third = is(self, kind, CFA_THIRD);
-            self.if_(by_third, |e| {
-                let value = e.third_register(limit, state);
+            let by_other = self.cmp(Cmp::Uge, kind, self.int(CFA_THIRD.into()));
+            self.if_(by_other, |e| {
+                let third = is(e, kind, CFA_THIRD);
+                let value = e.choose(
+                    third,
+                    |e| e.third_register(limit, state),
+                    |e| {
+                        let at = e.and(e.opaque(second), e.int(u64::from(MAX_FIRST_FRAME)));
+                        let value = e.load(e.offset_by(state, at), REGISTERS, U64);
+                        // A function in assembly may call another one that keeps the register, as those of OpenSSL's ciphers. A
+                        // register that points elsewhere has another value by now.
+                        let callers = e.cmp(Cmp::Ne, i, e.int(0));
+                        let far = e.cmp(Cmp::Uge, e.sub(value, sp), e.int(MAX_REGISTER_FRAME));
+                        let lost = e.or(e.cmp(Cmp::Ugt, i, e.int(1)), e.and(callers, far));
+                        e.if_(lost, |e| e.stop(state, CUT_UNSUPPORTED));
+                        value
+                    },
+                );
                 e.store(cfa_slot, 0, 8, value);
             });
         }
@@ -352,7 +381,7 @@ impl<'c> Builder<'_, 'c> {
         let fp = self.load(next_fp, 0, U64);
         let slot = if self.links() { cfa } else { addr };
         let zero = self.int(0);
-        for (word, value) in [(IP, caller), (STACK, cfa), (FRAME, fp), (SLOT, slot), (BOUND, zero)] {
+        for (word, value) in [(IP, caller), (STACK, cfa), (FRAME, fp), (SLOT, slot), (BOUND, zero), (CHAINED, zero)] {
             self.store(state, word, 8, value);
         }
         let call = self.xor(signal, self.int(1));

@@ -14,7 +14,10 @@ struct CodeObject {
     first: u32,
     name: String,
     file: String,
+    /// The line table, or a part of it.
     table: Vec<u8>,
+    /// The size of the table in bytes, up to [`MAX_TABLE`].
+    table_bytes: usize,
 }
 
 /// All code objects, and their size in bytes.
@@ -26,7 +29,7 @@ struct Codes {
 
 /// Maximum number of bytes that are kept: half a million functions.
 const MAX_BYTES: usize = 256 << 20;
-/// Maximum size of a line table in bytes.
+/// Maximum size of a line table in bytes. The rest of a larger table is missing.
 const MAX_TABLE: usize = 64 << 10;
 
 static CODES: LazyLock<Mutex<Codes>> = LazyLock::new(Mutex::default);
@@ -68,6 +71,7 @@ pub(in crate::runtime) fn add_record(record: &[u8]) {
         name: text(offset_of!(Code, name), Code::EMPTY.name.len(), offset_of!(Code, name_bytes), offset_of!(Code, name_shape)),
         file: text(offset_of!(Code, file), Code::EMPTY.file.len(), offset_of!(Code, file_bytes), offset_of!(Code, file_shape)),
         table: if piece_at == 0 { piece.to_vec() } else { Vec::new() },
+        table_bytes: word(offset_of!(Code, table_bytes)) as usize,
     };
     codes.bytes += size_of::<(u64, CodeObject)>() + known.name.len() + known.file.len() + known.table.len();
     codes.known.insert(id, known);
@@ -97,7 +101,11 @@ pub(in crate::runtime) fn frame(id: u64, offset: u32) -> Option<Frame> {
     let codes = codes();
     let known = codes.known.get(&id)?;
     // an offset before the first instruction
-    let line = if offset > i32::MAX as u32 { Some(known.first) } else { lines::line(known.minor, &known.table, known.first, offset) };
+    let whole = known.table.len() >= known.table_bytes && known.table_bytes < MAX_TABLE;
+    let line = match offset {
+        0..=0x7fff_ffff => lines::line(known.minor, (&known.table, whole), known.first, offset),
+        _ => Some(known.first),
+    };
     let source = Some((known.file.clone(), line.unwrap_or(0)));
     Some(Frame { symbol: Some(known.name.clone()), source, interpreted: true, ..Frame::default() })
 }

@@ -32,7 +32,7 @@ use super::proc_maps::MapsLine;
 use super::ring::Ring;
 use super::test_run;
 use crate::codegen::artifact::Process;
-use crate::codegen::artifact::unwind::{FileKey, MISSES_BYTES, MissingTable, VDSO};
+use crate::codegen::artifact::unwind::{FileKey, MISSES_BYTES, MissingTable, NO_ROOM, VDSO};
 use crate::input;
 use crate::system::binary::dynamic_loader::needed;
 use crate::system::binary::unwind as tables;
@@ -446,12 +446,14 @@ impl State {
             let maps = fs::read(procfs::file(pid, "maps")).unwrap_or_default();
             let line = maps.split(|b| *b == b'\n').filter_map(MapsLine::parse).find(|line| (line.start..line.end).contains(&miss.addr));
             let name = line.and_then(|line| Some(line.file()?.0));
-            self.load(miss.file, pid, &mapping, name.as_deref());
+            let loaded = self.load(miss.file, pid, &mapping, name.as_deref());
             if let (Some(target), Some(name)) = (&mut *of(&self.target), name) {
                 target.note(pid, &name);
             }
-            // if it is forgotten there, or this failed, it is reported again
-            self.maps.forget_miss(miss.key);
+            // if it is forgotten there, or the file could not be read, it is reported again
+            if !matches!(loaded, Err(NotLoaded::NoRoom)) {
+                self.maps.forget_miss(miss.key);
+            }
         }
     }
 
@@ -502,9 +504,9 @@ impl State {
     }
 
     /// The file of a mapping, from the mapping itself or by its name.
-    fn load(&mut self, key: FileKey, pid: u32, mapping: &Path, name: Option<&Path>) -> Option<u32> {
-        if let Some(known) = self.files.get(&key) {
-            return Some(*known);
+    fn load(&mut self, key: FileKey, pid: u32, mapping: &Path, name: Option<&Path>) -> Result<(), NotLoaded> {
+        if self.files.contains_key(&key) {
+            return Ok(());
         }
         let by_name = name.map(|name| procfs::path_in_root(pid, name));
         let is_it = |path: &Path| {
@@ -513,28 +515,46 @@ impl State {
             let is_same = meta.ino() == key.ino || path == mapping && is_overlay(&file);
             (is_same && meta.len() == key.size).then(|| (path.to_owned(), (meta.dev(), meta.ino())))
         };
-        let (at, identity) = [Some(mapping), by_name.as_deref()].into_iter().flatten().find_map(is_it)?;
+        let (at, identity) = [Some(mapping), by_name.as_deref()].into_iter().flatten().find_map(is_it).ok_or(NotLoaded::Unreadable)?;
         let name = name.map_or_else(|| fs::read_link(&at).unwrap_or_else(|_| at.clone()), Path::to_owned);
         let data = self.prefetched.remove(&identity).unwrap_or_else(|| FileData::read(&name, &at, &self.debug_dirs));
         self.add_file(key, data, &name.display().to_string())
     }
 
-    fn add_file(&mut self, key: FileKey, FileData { table, interpreter }: FileData, name: &str) -> Option<u32> {
-        let number = self.placed.add(&mut self.maps, &table).ok()?;
+    /// Adds a table. If there is no room for it, programs learn this, so that they do not report the file again.
+    fn add_file(&mut self, key: FileKey, FileData { table, interpreter }: FileData, name: &str) -> Result<(), NotLoaded> {
+        let size = format!("{} rows, {} rules", table.rows.len(), table.rules.len());
+        let Ok(number) = self.placed.add(&mut self.maps, &table) else {
+            self.loaded.push(format!("no room for the unwind table of {name}: {size}; the setting unwind_memory limits all tables"));
+            self.maps.set_file(&key, NO_ROOM).map_err(|_| NotLoaded::NoRoom)?;
+            self.files.insert(key, NO_ROOM);
+            return Ok(());
+        };
         // before programs find the file
         let interpreter = interpreter.map(|python| Process::of(&python, python.shift().wrapping_neg()));
         interpreter.and_then(|process| self.maps.set_interpreter(number, &process).ok());
-        self.maps.set_file(&key, number).ok()?;
+        self.maps.set_file(&key, number).map_err(|_| NotLoaded::NoRoom)?;
         self.files.insert(key, number);
-        self.loaded.push(format!("unwind table of {name}: {} rows, {} rules", table.rows.len(), table.rules.len()));
-        Some(number)
+        self.loaded.push(format!("unwind table of {name}: {size}"));
+        Ok(())
     }
 
     fn load_vdso(&mut self) {
         let table = vdso().map(|image| tables::compile_image(&image)).unwrap_or_default();
         let number = self.placed.add(&mut self.maps, &table);
         debug_assert_eq!(number.ok(), Some(VDSO));
+        let number = self.placed.add(&mut self.maps, &tables::Table::default());
+        debug_assert_eq!(number.ok(), Some(NO_ROOM));
     }
+}
+
+/// Why a table was not loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NotLoaded {
+    /// The file could not be read, or is another one by now.
+    Unreadable,
+    /// There is no room for another file.
+    NoRoom,
 }
 
 /// A file that a process has mapped.

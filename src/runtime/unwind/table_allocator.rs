@@ -62,7 +62,17 @@ impl TableAllocator {
     ///
     /// Errors: no space, or an error of the kernel.
     pub fn add(&mut self, maps: &mut Maps, table: &Table) -> io::Result<u32> {
-        if self.files >= MAX_FILES {
+        let before = self.rules.len() as u32;
+        let added = self.add_all(maps, table);
+        if added.is_err() {
+            self.rules.retain(|_, number| *number < before);
+        }
+        added
+    }
+
+    fn add_all(&mut self, maps: &mut Maps, table: &Table) -> io::Result<u32> {
+        // forged files must not take all rules
+        if self.files >= MAX_FILES || table.rules.len() > MAX_RULES as usize / 4 {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let rules = table.rules.iter().map(|rule| self.rule(maps, rule)).collect::<io::Result<Vec<u32>>>()?;

@@ -62,6 +62,7 @@ fn from_data(data: &[u8]) -> Option<Compiler> {
     let mut compiler = Compiler { arch, rules: Vec::new(), numbers: HashMap::new(), recent, spans: Vec::new(), loops };
     compiler.add_eh_frame(&file);
     compiler.add_debug_frame(&file);
+    compiler.add_outermost(&file, data);
     Some(compiler)
 }
 
@@ -160,6 +161,42 @@ impl Compiler {
                 self.spans.push(Span { start: row.start_address(), end: row.end_address(), rule });
             }
         }
+    }
+
+    /// Adds the outermost functions that the file does not describe: its entry point, as in musl and in glibc's dynamic loader, and the
+    /// start of threads in musl.
+    fn add_outermost(&mut self, file: &object::File<'_>, data: &[u8]) {
+        /// Bytes of the longest: that of glibc's loader has 80.
+        const MAX_SIZE: u64 = 96;
+        /// They clear the frame pointer: `xor %ebp,%ebp`.
+        const CLEARS: [u8; 2] = [0x31, 0xed];
+        if self.spans.is_empty() || self.arch.unwind.links || file.entry() == 0 {
+            return;
+        }
+        self.spans.sort_by_key(|s| s.start);
+        let spans = &self.spans;
+        let next = |addr: u64| spans.partition_point(|s| s.end <= addr);
+        let is_known = |addr: u64| spans.get(next(addr)).is_some_and(|span| span.start <= addr);
+        if is_known(file.entry()) {
+            return;
+        }
+        let functions = |s: &object::Symbol<'_, '_>| s.is_definition() && s.kind() == SymbolKind::Text;
+        let symbols: Vec<_> = file.symbols().chain(file.dynamic_symbols()).filter(functions).collect();
+        let end = |addr: u64| {
+            let following = symbols.iter().map(ObjectSymbol::address).filter(|other| *other > addr).min();
+            let described = spans.get(next(addr)).map(|span| span.start);
+            following.into_iter().chain(described).fold(addr.saturating_add(MAX_SIZE), u64::min)
+        };
+        let segments = segments_of(data).unwrap_or_default();
+        let cleared = |start: u64| {
+            let code = UncoveredRanges { data, segments: &segments, functions: None }.code(&(start..end(start)));
+            Some(start + code.windows(CLEARS.len()).position(|bytes| bytes == CLEARS)? as u64)
+        };
+        let threads = symbols.iter().filter(|s| matches!(s.name(), Ok("clone" | "__clone"))).map(ObjectSymbol::address);
+        let threads = threads.filter(|addr| !is_known(*addr)).filter_map(|addr| Some((cleared(addr)?, end(addr))));
+        let ranges: std::collections::BTreeSet<(u64, u64)> = threads.chain([(file.entry(), end(file.entry()))]).collect();
+        let rule = self.number(Rule::OUTERMOST);
+        self.spans.extend(ranges.into_iter().map(|(start, end)| Span { start, end, rule }));
     }
 
     /// Is less than half of the code described? The code that the C runtime adds to a program always is.

@@ -16,7 +16,8 @@ pub struct RuleEntry {
     pub flags: u8,
     /// Offset of the CFA.
     pub cfa_offset: i32,
-    /// Addend for a stored value; for a linkage table, the lowest position with the larger offset in a slot.
+    /// Addend for a stored value; for a linkage table, the lowest position with the larger offset in a slot; for a register of the
+    /// first frame, its offset in `struct pt_regs`.
     pub cfa_second: i32,
     /// Offset of the frame pointer.
     pub fp_offset: i32,
@@ -46,6 +47,10 @@ pub const CFA_PLT: u8 = 6;
 pub const CFA_THIRD: u8 = 7;
 /// The frame pointer leads to the caller.
 pub const CFA_CHAIN: u8 = 8;
+/// Another register plus the offset, in the first frame.
+pub const CFA_FIRST_FRAME: u8 = 9;
+/// The greatest offset of a register of the first frame.
+pub const MAX_FIRST_FRAME: u32 = 120;
 /// Unchanged.
 pub const FP_SAME: u8 = 0;
 /// Stored at the CFA plus the offset.
@@ -83,6 +88,7 @@ impl From<&Rule> for RuleEntry {
             Cfa::AtFp(n, plus) => (CFA_AT_FP, n, plus),
             Cfa::Plt(n, least) => (CFA_PLT, n, least),
             Cfa::Third(n) => (CFA_THIRD, n, 0),
+            Cfa::FirstFrame(register, n) => (CFA_FIRST_FRAME, n, register.cast_signed()),
         };
         let (fp, fp_offset) = match rule.fp {
             Fp::Same => (FP_SAME, 0),
@@ -128,6 +134,10 @@ impl RuleEntry {
             CFA_AT_FP => Cfa::AtFp(self.cfa_offset, self.cfa_second),
             CFA_PLT => Cfa::Plt(self.cfa_offset, self.cfa_second),
             CFA_THIRD => Cfa::Third(self.cfa_offset),
+            CFA_FIRST_FRAME => match u32::try_from(self.cfa_second) {
+                Ok(register) if register <= MAX_FIRST_FRAME && register.is_multiple_of(8) => Cfa::FirstFrame(register, self.cfa_offset),
+                Ok(_) | Err(_) => return None,
+            },
             _ => return None,
         };
         let fp = match self.fp {

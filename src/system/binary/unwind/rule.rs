@@ -44,6 +44,8 @@ pub enum Cfa {
     Plt(i32, i32),
     /// The third register plus an offset.
     Third(i32),
+    /// In the first two frames of a stack, another register plus an offset: the first number is its offset in `struct pt_regs`.
+    FirstFrame(u32, i32),
 }
 
 /// The caller's frame pointer.
@@ -89,6 +91,9 @@ impl Rule {
     /// The rule for code without information.
     pub const UNKNOWN: Self =
         Self { cfa: Cfa::Unknown, fp: Fp::Same, ra: Ra::AtCfa(-8), third: Third::Same, signal: false, interpreter: false };
+
+    /// The rule of the outermost frame.
+    pub(super) const OUTERMOST: Self = Self { cfa: Cfa::Sp(0), ra: Ra::None, ..Self::UNKNOWN };
 
     /// The rule of code without information, by what its instructions show.
     pub(super) fn from_frame(frame: Frame, arch: &Unwind) -> Self {
@@ -163,7 +168,7 @@ impl Rule {
             _ => None,
         };
         if ra == Some(Ra::None) {
-            return Self { cfa: Cfa::Sp(0), fp: Fp::Same, ra: Ra::None, third: Third::Same, signal: false, interpreter: false };
+            return Self::OUTERMOST;
         }
         let cfa = match row.cfa() {
             CfaRule::RegisterAndOffset { register, offset } => {
@@ -209,6 +214,7 @@ impl Expression {
         let (base, offset) = register(first)?;
         match rest {
             [] => Some(Self::Plus(base, offset)),
+            [Operation::PlusConstant { value }] => Some(Self::Plus(base, offset.checked_add(i32::try_from(*value).ok()?)?)),
             [Operation::Deref { size: 8, space: false, .. }] => Some(Self::Stored(base, offset, 0)),
             [Operation::Deref { size: 8, space: false, .. }, Operation::PlusConstant { value }] => {
                 Some(Self::Stored(base, offset, i32::try_from(*value).ok()?))
@@ -225,16 +231,17 @@ impl Expression {
         }
     }
 
-    /// Programs do not follow the values of other registers.
+    /// Programs know the values of other registers only in the first frames.
     fn cfa(self, arch: &Unwind) -> Option<Cfa> {
         let [sp, fp] = arch.by_dwarf;
         match self {
             Self::Plus(base, n) if base == sp => Some(Cfa::Sp(n)),
             Self::Plus(base, n) if base == fp => Some(Cfa::Fp(n)),
             Self::Plus(base, n) if base == arch.third_by_dwarf && !arch.links => Some(Cfa::Third(n)),
+            Self::Plus(base, n) => arch.first_frame.get(usize::from(base)).map(|at| Cfa::FirstFrame(*at, n)),
             Self::Stored(base, at, plus) if base == sp => Some(Cfa::AtSp(at, plus)),
             Self::Stored(base, at, plus) if base == fp => Some(Cfa::AtFp(at, plus)),
-            Self::Plus(..) | Self::Stored(..) => None,
+            Self::Stored(..) => None,
             Self::Plt(n, least) => Some(Cfa::Plt(n, least)),
         }
     }

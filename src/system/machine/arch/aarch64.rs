@@ -62,6 +62,7 @@ pub(super) const ARCH: Arch = Arch {
         registers: [PC, SP, FP, LR],
         by_dwarf: [31, 29],
         third_by_dwarf: 30,
+        first_frame: &[],
         return_address: 30,
         links: true,
         user_mode: (PSTATE, 0x1f, 0),

@@ -102,6 +102,9 @@ pub struct Unwind {
     /// DWARF number of a further register that a walk follows: on x86-64 `rbx`, from which the lazy binding of glibc computes
     /// its frame; on AArch64 the link register.
     pub third_by_dwarf: u16,
+    /// Offsets of all general registers in `struct pt_regs`, by DWARF number: the canonical frame address of a stack's first two frames
+    /// may be relative to any of them, as in hand-written assembly. None if only the registers above are followed.
+    pub first_frame: &'static [u32],
     /// DWARF number of the return address.
     pub return_address: u16,
     /// A call puts the return address into the link register, rather than on the stack.

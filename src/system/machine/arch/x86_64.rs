@@ -92,6 +92,7 @@ pub(super) const ARCH: Arch = Arch {
         registers: [IP, SP, BP, BX],
         by_dwarf: [7, 6],
         third_by_dwarf: 3,
+        first_frame: &[80, 96, 88, BX, 104, 112, BP, SP, 72, 64, 56, 48, 24, 16, 8, 0],
         return_address: 16,
         links: false,
         user_mode: (CS, 0xffff, 0x33),
