@@ -3,7 +3,7 @@
 use super::python_frames::{self, Incomplete, frame_of_word, is_frame};
 use super::{Accepts, Builtin, CallInfo, CallSite, Codegen, Decoder, Param, Returns};
 use crate::diag::{Diagnostic, plural};
-use crate::emit::shared::{LoadConstants, State};
+use crate::emit::shared::LoadConstants;
 use crate::emit::unwind::{self, CUT, UserStack};
 use crate::emit::{Builder, Cmp, CodegenCx, Helper, IntValue, MapDef, MapKind, Operand, PointerValue};
 use crate::host::Host;
@@ -327,26 +327,14 @@ impl<'c> Builder<'_, 'c> {
     /// The frames of the user stack by tables, or by frame pointers for code that has no tables here; and 1 if they are
     /// followed by a word with the reason why they end.
     fn unwind_stack(&mut self, limit: u32, flags: u64, (limit_given, interpreted): (bool, bool)) -> (PointerValue<'c>, IntValue<'c>) {
-        let UserStack { frames, usable, cut } = self.unwind_user(limit, limit_given, interpreted);
-        let cut_slot = self.scalar_slot();
-        self.store(cut_slot, 0, 8, cut);
+        let stack @ UserStack { frames, usable, .. } = self.unwind_user(limit, limit_given, interpreted);
         let not = self.cmp(Cmp::Eq, usable, self.int(0));
         self.if_(not, |e| {
             let (ctx, size, flags) = (e.ctx(), e.int(u64::from(limit) * 8), e.int(flags));
             let bytes = e.call(Helper::GetStack, &[ctx.into(), frames.into(), size.into(), flags.into()]);
-            // if there are frames, the task runs 32-bit code
-            let most = limit - u32::from(limit_given);
-            let count = e.opaque(e.sub(e.shr(bytes, e.int(3), false), e.int(1)));
-            let any = e.cmp(Cmp::Ult, count, e.int(most.into()));
-            e.if_(any, |e| {
-                let (after, word) = (e.offset_by(frames, e.mul(count, e.int(8))), e.int(unwind::CUT + unwind::CUT_32_BIT));
-                e.store(after, 8, 8, word);
-                let (counter, one) = (e.state(std::mem::offset_of!(State, cut_stacks) + unwind::CUT_32_BIT as usize * 8), e.int(1));
-                e.atomic_add(counter, one);
-                e.store(cut_slot, 0, 8, one);
-            });
+            e.mark_32_bit_stack(stack, bytes, limit - u32::from(limit_given));
         });
-        let cut = self.load(cut_slot, 0, U64);
+        let cut = self.was_cut(stack);
         (frames, cut)
     }
 

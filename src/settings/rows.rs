@@ -213,7 +213,7 @@ pub const SETTINGS: &[Setting] = &[
     unstable!(unstable_import_statement, "Allow import within a block"),
     unstable!(unstable_tseries, "Allow tseries()"),
     unstable!(unstable_typeinfo, "Allow typeinfo"),
-    number!(unwind_memory, 4194304, "Maximum memory of the unwind tables for user stacks, in bytes, from 4 MiB to 1 GiB"),
+    number!(unwind_memory, 4194304, "Maximum memory of the unwind tables for user stacks, in bytes, from 4 MiB to 1 GiB. A stack ends at a file whose table has no room"),
     switch!(unwind_tables, "Unwind user stacks by call frame information. If false, ustack follows frame pointers only"),
 ];
 

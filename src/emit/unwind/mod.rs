@@ -92,8 +92,8 @@ pub struct UserStack<'c> {
     pub frames: PointerValue<'c>,
     /// 0 for a task of 32-bit code, or without user code: then there are no frames.
     pub usable: IntValue<'c>,
-    /// 1 if the last word is not a frame, but the reason why the stack was cut.
-    pub cut: IntValue<'c>,
+    /// The memory of the walk.
+    state: PointerValue<'c>,
 }
 
 /// Offsets for return addresses that uretprobes have replaced (include/linux/uprobes.h).
@@ -150,9 +150,10 @@ impl<'c> Builder<'_, 'c> {
         let state = self.walk_memory(limit, slot);
         let frames = self.offset(state, SIZE);
         self.zero(frames, (limit + 1) * 8, 8);
-        let Some(target) = self.target.unwind else { return UserStack { frames, usable: self.int(0), cut: self.int(0) } };
         let zero = self.int(0);
-        for word in [CALL, REASON, SLOT, COUNT, THIRD_AT, LOOP, LOOPS, BOUND, NOT_CODE_END, CHAINED] {
+        self.store(state, REASON, 8, zero);
+        let Some(target) = self.target.unwind else { return UserStack { frames, usable: zero, state } };
+        for word in [CALL, SLOT, COUNT, THIRD_AT, LOOP, LOOPS, BOUND, NOT_CODE_END, CHAINED] {
             self.store(state, word, 8, zero);
         }
         self.store(state, STATE_SLOT, 8, slot);
@@ -188,9 +189,26 @@ impl<'c> Builder<'_, 'c> {
                 e.int(0)
             });
         });
-        let cut = self.load(state, REASON, U64);
-        let cut = self.cmp(Cmp::Ne, cut, self.int(0));
-        UserStack { frames, usable, cut }
+        UserStack { frames, usable, state }
+    }
+
+    /// 1 if the last word is not a frame, but the reason why the stack was cut.
+    pub fn was_cut(&self, stack: UserStack<'c>) -> IntValue<'c> {
+        self.cmp(Cmp::Ne, self.load(stack.state, REASON, U64), self.int(0))
+    }
+
+    /// Stores the reason [`CUT_32_BIT`] after the frames that the kernel found, `bytes`, if there are any, and no more than `most`.
+    pub fn mark_32_bit_stack(&mut self, stack: UserStack<'c>, bytes: IntValue<'c>, most: u32) {
+        let last = self.opaque(self.sub(self.shr(bytes, self.int(3), false), self.int(1)));
+        let any = self.cmp(Cmp::Ult, last, self.int(most.into()));
+        self.if_(any, |e| {
+            let (after, word) = (e.offset_by(stack.frames, e.mul(last, e.int(8))), e.int(CUT + CUT_32_BIT));
+            e.store(after, 8, 8, word);
+            let (reason, one) = (e.int(CUT_32_BIT), e.int(1));
+            e.store(stack.state, REASON, 8, reason);
+            let counter = e.state(std::mem::offset_of!(State, cut_stacks) + CUT_32_BIT as usize * 8);
+            e.atomic_add(counter, one);
+        });
     }
 
     /// The memory of a walk, which belongs to the program's slot of scratch memory.

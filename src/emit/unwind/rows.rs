@@ -266,8 +266,6 @@ impl<'c> Builder<'_, 'c> {
         i: IntValue<'c>,
         (rule, ip): (IntValue<'c>, IntValue<'c>),
     ) -> IntValue<'c> {
-        /// The largest frame of a function that calls another one while a register of the first frame leads to its caller.
-        const MAX_REGISTER_FRAME: u64 = 16 << 10;
         let rule = self.element_at(TABLE, self.add(rule, self.int(RULES.into())));
         let u8 = Int { bytes: 1, signed: false };
         let (kind, fp_kind, ra_kind, flags) =
@@ -305,22 +303,7 @@ impl<'c> Builder<'_, 'c> {
         } else {
             let by_other = self.cmp(Cmp::Uge, kind, self.int(CFA_THIRD.into()));
             self.if_(by_other, |e| {
-                let third = is(e, kind, CFA_THIRD);
-                let value = e.choose(
-                    third,
-                    |e| e.third_register(limit, state),
-                    |e| {
-                        let at = e.and(e.opaque(second), e.int(u64::from(MAX_FIRST_FRAME)));
-                        let value = e.load(e.offset_by(state, at), REGISTERS, U64);
-                        // A function in assembly may call another one that keeps the register, as those of OpenSSL's ciphers. A
-                        // register that points elsewhere has another value by now.
-                        let callers = e.cmp(Cmp::Ne, i, e.int(0));
-                        let far = e.cmp(Cmp::Uge, e.sub(value, sp), e.int(MAX_REGISTER_FRAME));
-                        let lost = e.or(e.cmp(Cmp::Ugt, i, e.int(1)), e.and(callers, far));
-                        e.if_(lost, |e| e.stop(state, CUT_UNSUPPORTED));
-                        value
-                    },
-                );
+                let value = e.other_register(limit, state, second);
                 e.store(cfa_slot, 0, 8, value);
             });
         }
@@ -387,6 +370,39 @@ impl<'c> Builder<'_, 'c> {
         let call = self.xor(signal, self.int(1));
         self.store(state, CALL, 8, call);
         flags
+    }
+
+    /// The value of the third register ([`THIRD_REGISTER`]), or of that at an offset in `struct pt_regs` in the first frame or the second.
+    /// In a function of its own, because few frames need it, and others need the stack.
+    fn other_register(&mut self, limit: u32, state: PointerValue<'c>, which: IntValue<'c>) -> IntValue<'c> {
+        /// The largest frame of a function that calls another one while a register leads to its caller.
+        const MAX_FRAME: u64 = 16 << 10;
+        let slot = self.load(state, STATE_SLOT, U64);
+        let value = self.global(&format!("unwind_register_{limit}"), &[slot, which], |e, numbers| {
+            let state = e.walk_memory_of(limit, numbers);
+            let Some(which) = numbers.get(1) else { crate::bug!("the function gets a register") };
+            let third = e.cmp(Cmp::Eq, *which, e.int(i64::from(THIRD_REGISTER).cast_unsigned()));
+            e.if_(third, |e| {
+                let value = e.third_register(limit, state);
+                e.ret(Some(value));
+            });
+            let at = e.and(e.opaque(*which), e.int(u64::from(MAX_FIRST_FRAME)));
+            let value = e.load(e.offset_by(state, at), REGISTERS, U64);
+            // A function in assembly may call another one that keeps the register, as those of OpenSSL's ciphers. A register that points
+            // elsewhere has another value by now.
+            let count = e.load(state, COUNT, U64);
+            let callers = e.cmp(Cmp::Ne, count, e.int(1));
+            let far = e.cmp(Cmp::Uge, e.sub(value, e.load(state, STACK, U64)), e.int(MAX_FRAME));
+            let lost = e.or(e.cmp(Cmp::Ugt, count, e.int(2)), e.and(callers, far));
+            e.if_(lost, |e| {
+                let reason = e.int(CUT_UNSUPPORTED);
+                e.store(state, REASON, 8, reason);
+            });
+            value
+        });
+        let failed = self.cmp(Cmp::Ne, self.load(state, REASON, U64), self.int(0));
+        self.if_(failed, |e| e.leave());
+        value
     }
 
     /// The value of the third register in the current frame.

@@ -17,7 +17,7 @@ pub struct RuleEntry {
     /// Offset of the CFA.
     pub cfa_offset: i32,
     /// Addend for a stored value; for a linkage table, the lowest position with the larger offset in a slot; for a register of the
-    /// first frame, its offset in `struct pt_regs`.
+    /// first frames, its offset in `struct pt_regs`; [`THIRD_REGISTER`].
     pub cfa_second: i32,
     /// Offset of the frame pointer.
     pub fp_offset: i32,
@@ -49,6 +49,8 @@ pub const CFA_THIRD: u8 = 7;
 pub const CFA_CHAIN: u8 = 8;
 /// Another register plus the offset, in the first frame.
 pub const CFA_FIRST_FRAME: u8 = 9;
+/// In [`RuleEntry::cfa_second`], in place of an offset in `struct pt_regs`: the third register.
+pub const THIRD_REGISTER: i32 = -1;
 /// The greatest offset of a register of the first frame.
 pub const MAX_FIRST_FRAME: u32 = 120;
 /// Unchanged.
@@ -87,7 +89,7 @@ impl From<&Rule> for RuleEntry {
             Cfa::AtSp(n, plus) => (CFA_AT_SP, n, plus),
             Cfa::AtFp(n, plus) => (CFA_AT_FP, n, plus),
             Cfa::Plt(n, least) => (CFA_PLT, n, least),
-            Cfa::Third(n) => (CFA_THIRD, n, 0),
+            Cfa::Third(n) => (CFA_THIRD, n, THIRD_REGISTER),
             Cfa::FirstFrame(register, n) => (CFA_FIRST_FRAME, n, register.cast_signed()),
         };
         let (fp, fp_offset) = match rule.fp {
