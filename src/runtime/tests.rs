@@ -549,7 +549,11 @@ fn slow_records_are_not_lost() {
     }
     let elf = object!(cx, {
         let mut e = cx.begin_program("p", SectionDef::of(ProgramType::RawTracepoint), &["p".into()], ProgramCx::default());
-        ours(&mut e, |e| send(e, 0));
+        // Other tests in this process make other calls. Their number must not matter.
+        let ctx = e.ctx();
+        let number = e.load(ctx, 8, Int { bytes: 8, signed: false });
+        let is_ours = e.cmp(crate::emit::Cmp::Eq, number, e.int(libc::SYS_getppid as u64));
+        e.if_(is_ours, |e| ours(e, |e| send(e, 0)));
         e.end_program(0);
     });
     let manifest = Manifest {
@@ -574,7 +578,7 @@ fn slow_records_are_not_lost() {
             for _ in 0..BURST {
                 unsafe { libc::syscall(libc::SYS_getppid) };
             }
-            // Waits until the ring is almost empty, however busy the machine is: each sleep is an event as well.
+            // Waits until the ring is almost empty, however busy the machine is.
             while ring.unread() > 4096 {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -587,7 +591,7 @@ fn slow_records_are_not_lost() {
     session.run(&mut dawdler, &mut std::io::sink(), &mut std::io::sink()).unwrap();
     caller.join().unwrap();
     let counters = session.cx.loaded.state.probe_counters(&[0]);
-    assert!(counters.sent > BURSTS * BURST, "{counters:?}");
+    assert!(counters.sent >= BURSTS * BURST, "{counters:?}");
     assert_eq!(counters.dropped, 0, "{counters:?}");
     let problems = output.problems();
     let seen = problems.len() as u64;

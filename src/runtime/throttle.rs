@@ -233,10 +233,12 @@ impl Throttle {
         }
     }
 
-    /// Turns the kernel's statistics on or off. Without them, the last measured cost of a probe is used.
+    /// Turns the kernel's statistics on or off. Without them, the last measured cost of a probe is used. They are off while no
+    /// probe is attached, because the kernel times all BPF programs, including those of other processes.
     fn measure(&mut self, share: f64, budget: f64) {
         self.idle_ticks = if share < budget * IDLE_SHARE { self.idle_ticks + 1 } else { 0 };
-        let wanted = self.idle_ticks < RECOVERY_TICKS || self.idle_ticks.is_multiple_of(RECOVERY_TICKS);
+        let attached = self.groups.iter().any(|group| group.detached.is_none());
+        let wanted = attached && (self.idle_ticks < RECOVERY_TICKS || self.idle_ticks.is_multiple_of(RECOVERY_TICKS));
         match (wanted, self.statistics.is_some()) {
             (true, false) => self.statistics = cost::measure().ok(),
             (false, true) => self.statistics = None,
