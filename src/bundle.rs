@@ -1,7 +1,7 @@
 //! Bundles: compiled scripts in files, which `rbt build` writes and `rbt-run` runs on machines without a compiler.
 //!
 //! A bundle has a header (magic, version of the format, size and SHA-256 of the rest), a description in JSON, and BPF
-//! objects. An object is a variant of the script: it has relocations for numbers that depend on the kernel, and
+//! objects, compressed. An object is a variant of the script: it has relocations for numbers that depend on the kernel, and
 //! requirements: the queries that were made about the kernel, with digests of the answers. A runner repeats these
 //! queries, and takes the first variant whose requirements are met: compiling there would give the same code, apart
 //! from the choice of the variant.
@@ -10,9 +10,12 @@
 //! digest detects damage; it does not prove origin.
 
 use std::collections::BTreeSet;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
+use flate2::Compression;
+use flate2::read::ZlibDecoder;
+use flate2::write::ZlibEncoder;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -32,10 +35,10 @@ use crate::system::portability::requirements::{Difference, Requirements};
 /// The first bytes of a bundle.
 const MAGIC: &[u8; 8] = b"\x7frbtBPF\n";
 /// The version of the format, including that of the description.
-const FORMAT: u32 = 6;
+const FORMAT: u32 = 7;
 /// Size of the trailer after a bundle in a program.
 const TRAILER: u64 = 8 + MAGIC.len() as u64;
-/// Maximum size of a bundle.
+/// Maximum size of a bundle, and of an object in it.
 const MAX_BUNDLE_SIZE: u64 = 256 << 20;
 
 /// A compiled script with everything that running it needs.
@@ -90,9 +93,12 @@ pub struct Variant {
     manifest: Manifest,
     /// Size of the object in bytes.
     size: u64,
-    /// The object, which follows the description.
+    /// Size of the compressed object.
+    packed_size: u64,
+    /// The compressed object, which follows the description. On kernels whose objects contain the memory of each processor, most
+    /// of it is zero.
     #[serde(skip)]
-    elf: Vec<u8>,
+    packed: Vec<u8>,
 }
 
 impl Variant {
@@ -100,7 +106,9 @@ impl Variant {
     pub fn new(mut artifact: Artifact, relocations: Vec<Relocation>, requirements: Requirements) -> Self {
         artifact.manifest.forget_target();
         let Artifact { elf, manifest } = artifact;
-        Self { made_for: String::new(), requirements, relocations, manifest, size: elf.len() as u64, elf }
+        let packed = pack(&elf);
+        let (size, packed_size) = (elf.len() as u64, packed.len() as u64);
+        Self { made_for: String::new(), requirements, relocations, manifest, size, packed_size, packed }
     }
 
     /// Sets the description of the kernels.
@@ -111,7 +119,7 @@ impl Variant {
     /// Would every kernel on which this variant runs get the same code from the other one?
     pub fn is_same(&self, other: &Self) -> bool {
         let text = |of: &Self| format!("{:?}", of.manifest);
-        self.elf == other.elf
+        self.packed == other.packed
             && self.relocations == other.relocations
             && self.requirements == other.requirements
             && text(self) == text(other)
@@ -123,7 +131,7 @@ impl Variant {
     /// Its answers or its numbers do not fit.
     pub fn artifact(&self, sys: &dyn TargetInfo) -> Result<Artifact, Incompatibility> {
         let numbers = self.requirements.of(sys).map_err(Incompatibility::Differs)?;
-        let mut elf = self.elf.clone();
+        let mut elf = unpack(&self.packed, self.size).ok_or(Incompatibility::Damaged)?;
         relocations::apply(&mut elf, &self.relocations, &numbers).map_err(|why| match why {
             Unrelocatable::TooLarge(number) => Incompatibility::TooLarge(self.requirements.number_name(number)),
             Unrelocatable::Damaged | Unrelocatable::Shape | Unrelocatable::Unexplained => Incompatibility::Damaged,
@@ -218,7 +226,7 @@ impl Bundle {
         let text = serde_json::to_vec(self).map_err(|e| Failure::new(format!("the script does not fit into a bundle: {e}")))?;
         let mut body = (text.len() as u64).to_le_bytes().to_vec();
         body.extend(text);
-        self.variants.iter().for_each(|variant| body.extend(&variant.elf));
+        self.variants.iter().for_each(|variant| body.extend(&variant.packed));
         let mut bytes = MAGIC.to_vec();
         bytes.extend(FORMAT.to_le_bytes());
         bytes.extend((body.len() as u64).to_le_bytes());
@@ -292,10 +300,10 @@ impl Bundle {
             return Err(BundleError::Unreadable("its arguments are not valid".into()));
         }
         for variant in &mut bundle.variants {
-            let size = usize::try_from(variant.size).ok();
+            let size = usize::try_from(variant.packed_size).ok();
             variant.manifest.check().map_err(|what| BundleError::Unreadable(format!("{what} is not valid")))?;
-            let (elf, rest) = size.and_then(|size| objects.split_at_checked(size)).ok_or(BundleError::Changed)?;
-            variant.elf = elf.to_vec();
+            let (packed, rest) = size.and_then(|size| objects.split_at_checked(size)).ok_or(BundleError::Changed)?;
+            variant.packed = packed.to_vec();
             objects = rest;
         }
         if objects.is_empty() { Ok(bundle) } else { Err(BundleError::Changed) }
@@ -372,6 +380,20 @@ impl Bundle {
         let message = format!("the bundle does not run on this kernel: of what was compiled for {}, {unfit}", variant.made_for);
         Err(Failure::new(message).code("bundle").help("build it on a machine with this kernel"))
     }
+}
+
+/// Compresses an object.
+fn pack(elf: &[u8]) -> Vec<u8> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
+    let packed = encoder.write_all(elf).and_then(|()| encoder.finish());
+    packed.unwrap_or_else(|e| crate::bug!("memory cannot be compressed: {e}"))
+}
+
+/// The object of this size; none if it has another one, or is damaged.
+fn unpack(packed: &[u8], size: u64) -> Option<Vec<u8>> {
+    let mut elf = Vec::new();
+    let read = ZlibDecoder::new(packed).take(size.min(MAX_BUNDLE_SIZE) + 1).read_to_end(&mut elf);
+    (read.is_ok() && elf.len() as u64 == size).then_some(elf)
 }
 
 /// The number of differences that a message lists.
@@ -466,6 +488,17 @@ mod tests {
         assert_eq!(format!("{read:?}"), format!("{bundle:?}"));
         assert_eq!(read.artifact(&fake, 0).unwrap().0.elf.len(), 64);
         assert!(read.artifact(&fake, 1).is_err());
+    }
+
+    #[test]
+    fn objects_are_compressed() {
+        let zeros = vec![0; 1 << 20];
+        let packed = pack(&zeros);
+        assert!(packed.len() < 10_000);
+        assert_eq!(unpack(&packed, 1 << 20), Some(zeros));
+        // a description that says another size, and damage
+        assert_eq!((unpack(&packed, 100), unpack(&packed, 2 << 20), unpack(&packed, u64::MAX - 1)), (None, None, None));
+        assert_eq!((unpack(&packed[..packed.len() / 2], 1 << 20), unpack(b"contents", 8)), (None, None));
     }
 
     #[test]

@@ -190,7 +190,7 @@
 //! Basic modules (`diag` … `value`) import nothing from the layers below them in this file; tables use basic modules, `system` and
 //! `emit`; stages use tables, and only the data of other stages; the surface uses everything. `tests/tidy.rs` has the list, and
 //! allows each foreign library in one module: inkwell and llvm-sys in `emit`, pest in `syntax`, libbpf in `runtime`, blazesym in
-//! `runtime/symbolize.rs`, object, gimli, iced-x86, the demanglers, xz2, zstd, flate2 and lz4_flex in `system` (flate2 in `otlp`, too), globset in
+//! `runtime/symbolize.rs`, object, gimli, iced-x86, the demanglers, xz2, zstd, flate2 and lz4_flex in `system` (flate2 in `otlp` and `bundle`, too), globset in
 //! `system/machine/glob.rs`, fnv in `cdecl` and `render/stack_keys.rs`, clap in `cli`, httparse in `serve` and `http`, rustls in `tls`, sha2 in `driver`, `bundle` and `state`, postcard in
 //! `frontend/compiled.rs` and `runtime/known_names.rs`.
 //!

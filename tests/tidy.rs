@@ -63,7 +63,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("clap_complete", &["src/cli/"]),
     ("cpp_demangle", &["src/system/binary/demangle.rs"]),
     ("csv", &["src/render/csv.rs"]),
-    ("flate2", &["src/system/", "src/render/pprof.rs", "src/otlp/client.rs"]),
+    ("flate2", &["src/system/", "src/bundle.rs", "src/render/pprof.rs", "src/otlp/client.rs"]),
     ("fnv", &["src/cdecl/", "src/render/stack_keys.rs"]),
     ("gimli", &["src/system/binary/dwarf/", "src/system/binary/unwind/"]),
     ("globset", &["src/system/machine/glob.rs"]),
