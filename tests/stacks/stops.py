@@ -264,7 +264,11 @@ def measure(rbt, name, stops, shown, pause):
         folder = tempfile.mkdtemp(prefix="rbt-stops-")
         others = []
         try:
-            made = PROGRAMS[name](folder)
+            try:
+                made = PROGRAMS[name](folder)
+            except FileNotFoundError as missing:
+                print(f"{name}: not installed ({missing.filename})")
+                break
             if isinstance(made, list):
                 own = subprocess.Popen(made, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
                 pid, others = own.pid, [own]

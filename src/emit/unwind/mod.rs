@@ -394,7 +394,13 @@ impl<'c> Builder<'_, 'c> {
         self.if_(full, |e| e.leave());
         let ip = self.load(state, IP, U64);
         let is_zero = self.cmp(Cmp::Eq, ip, self.int(0));
-        self.if_(is_zero, |e| e.leave());
+        self.if_(is_zero, |e| {
+            // a return address of 0 is the end, but a signal may interrupt a jump to 0
+            let interrupted = e.cmp(Cmp::Eq, e.load(state, CALL, U64), e.int(0));
+            let interrupted = e.and(interrupted, e.cmp(Cmp::Ne, count, e.int(0)));
+            e.if_(interrupted, |e| e.stop(state, CUT_NOT_CODE));
+            e.leave();
+        });
         let index = self.frame_index(count, limit);
         let ptr = self.offset_by(state, self.mul(index, self.int(8)));
         self.store(ptr, SIZE, 8, ip);
