@@ -122,8 +122,9 @@
 //!   a program can search (`system/binary/unwind`), once for each build ID. Printed stacks and stacks in keys come from
 //!   the same mechanism, because a stack that is unwound in user space cannot be a key. The program reads the kernel's
 //!   tree of mappings itself, without its lock; `runtime/unwind` supplies the tables of the files that the program
-//!   finds, and of those that processes map, before the program finds them. Code without information gets rows if its
-//!   instructions set up frame pointers (`frames.rs` in `system/machine/arch/instructions`).
+//!   finds, and of those that processes map, before the program finds them. Code without information gets rows where its
+//!   instructions set up frame pointers, and on x86-64 where the stack pointer is known on all paths from the starts of functions
+//!   (`frames.rs` and `flow.rs` in `system/machine/arch/instructions`).
 //! - A probe whose maps, BPF stack or calls exceed a limit of the kernel is compiled without the frames of
 //!   interpreters, then without tables ([`codegen::Unwinding`]), and rbt warns about it.
 //! - Compiled scripts are kept between runs (`frontend/compiled.rs`). Code generation gets facts about the kernel from

@@ -32,6 +32,12 @@ pub(in crate::system) fn functions(data: &[u8], segments: &[Segment]) -> Option<
     Some(all.collect())
 }
 
+/// Is the file a Go binary?
+pub(in crate::system) fn is_go(data: &[u8]) -> bool {
+    let Ok(file) = object::File::parse(data) else { return false };
+    file.sections().any(|s| s.name().is_ok_and(|n| n.ends_with(".gopclntab")))
+}
+
 /// Merges Go's functions with those of the symbol table, by name. A function without a symbol is added; a function with one
 /// gets its calling convention. The linker adds `.abi0` to functions that take their arguments on the stack.
 pub(in crate::system) fn merge(symbols: &mut Vec<Function>, of_go: Vec<Function>) {

@@ -6,21 +6,27 @@ use std::ops::Range;
 use std::path::Path;
 
 use gimli::{BaseAddresses, CieOrFde, CommonInformationEntry, EndianSlice, LittleEndian, UnwindContext, UnwindSection};
-use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
+use object::read::elf::ProgramHeader;
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, ObjectSymbolTable, SymbolKind};
 
 use super::entry::RuleEntry;
 use super::{PAGE, PAGE_SHIFT, Page, Row, Rule, Table};
 use crate::system::binary::debug_files;
 use crate::system::binary::elf::segments_of;
 use crate::system::binary::file::{Segment, offset};
+use crate::system::binary::go;
 use crate::system::binary::interpreters::Loops;
-use crate::system::machine::arch::instructions::Frame;
+use crate::system::machine::arch::instructions::{Follow, Followed, Frame, Instructions, Starts};
 use crate::system::machine::arch::{self, Arch};
 
 type Slice<'d> = EndianSlice<'d, LittleEndian>;
 
 /// A longer gap between two functions is not only padding for alignment.
 const GAP: u64 = 64;
+/// Smaller parts without information are linkage tables and startup code, in bytes.
+const LARGE_GAP: u64 = 4 << 10;
+/// Large parts that are farther apart are followed separately, in bytes.
+const MAX_FOLLOWED: u64 = 16 << 20;
 /// Limit for forged files. Each row needs at least one byte of the file.
 const MAX_ROWS: usize = 64 << 20;
 /// The same for the common part of several functions, which is processed for each of them, in bytes. Compilers need
@@ -60,9 +66,8 @@ fn from_data(data: &[u8]) -> Option<Compiler> {
     let loops = Loops::interpreter_in(&file, &arch.instructions);
     let recent = vec![(Rule::UNKNOWN, None); RECENT_RULES];
     let mut compiler = Compiler { arch, rules: Vec::new(), numbers: HashMap::new(), recent, spans: Vec::new(), loops };
-    compiler.add_eh_frame(&file);
+    compiler.add_eh_frame(&file, data);
     compiler.add_debug_frame(&file);
-    compiler.add_outermost(&file, data);
     Some(compiler)
 }
 
@@ -83,8 +88,8 @@ struct Compiler {
 }
 
 impl Compiler {
-    fn add_eh_frame(&mut self, file: &object::File<'_>) {
-        let Some(section) = file.section_by_name(".eh_frame") else { return };
+    fn add_eh_frame(&mut self, file: &object::File<'_>, data: &[u8]) {
+        let Some(section) = file.section_by_name(".eh_frame") else { return self.add_frames_by_header(file, data) };
         let Some(data) = contents(&section) else { return };
         let mut bases = BaseAddresses::default().set_eh_frame(section.address());
         if let Some(text) = file.section_by_name(".text") {
@@ -97,6 +102,25 @@ impl Compiler {
         frames.set_address_size(8);
         frames.set_vendor(vendor(self.arch));
         self.add(&frames, &bases);
+    }
+
+    /// Adds the functions of a file without section headers: the header of the information is a segment.
+    fn add_frames_by_header(&mut self, file: &object::File<'_>, data: &[u8]) {
+        let object::File::Elf64(elf) = file else { return };
+        let endian = elf.endian();
+        let header = elf.elf_program_headers().iter().find(|segment| segment.p_type(endian) == object::elf::PT_GNU_EH_FRAME);
+        let Some(segments) = header.and(segments_of(data)) else { return };
+        let Some((addr, contents)) = header.and_then(|h| Some((h.p_vaddr(endian), h.data(endian, data).ok()?))) else { return };
+        let bases = BaseAddresses::default().set_eh_frame_hdr(addr);
+        let Ok(header) = gimli::EhFrameHdr::new(contents, LittleEndian).parse(&bases, 8) else { return };
+        let gimli::Pointer::Direct(start) = header.eh_frame_ptr() else { return };
+        let Some(segment) = segments.iter().find(|s| start.checked_sub(s.address).is_some_and(|at| at < s.size)) else { return };
+        let range = start..segment.address.saturating_add(segment.size);
+        let contents = bytes_of(data, &segments, &range);
+        let mut frames = gimli::EhFrame::new(contents, LittleEndian);
+        frames.set_address_size(8);
+        frames.set_vendor(vendor(self.arch));
+        self.add(&frames, &BaseAddresses::default().set_eh_frame(start));
     }
 
     /// Adds the functions that only `.debug_frame` describes.
@@ -163,40 +187,9 @@ impl Compiler {
         }
     }
 
-    /// Adds the outermost functions that the file does not describe: its entry point, as in musl and in glibc's dynamic loader, and the
-    /// start of threads in musl.
-    fn add_outermost(&mut self, file: &object::File<'_>, data: &[u8]) {
-        /// Bytes of the longest: that of glibc's loader has 80.
-        const MAX_SIZE: u64 = 96;
-        /// They clear the frame pointer: `xor %ebp,%ebp`.
-        const CLEARS: [u8; 2] = [0x31, 0xed];
-        if self.spans.is_empty() || self.arch.unwind.links || file.entry() == 0 {
-            return;
-        }
-        self.spans.sort_by_key(|s| s.start);
-        let spans = &self.spans;
-        let next = |addr: u64| spans.partition_point(|s| s.end <= addr);
-        let is_known = |addr: u64| spans.get(next(addr)).is_some_and(|span| span.start <= addr);
-        if is_known(file.entry()) {
-            return;
-        }
-        let functions = |s: &object::Symbol<'_, '_>| s.is_definition() && s.kind() == SymbolKind::Text;
-        let symbols: Vec<_> = file.symbols().chain(file.dynamic_symbols()).filter(functions).collect();
-        let end = |addr: u64| {
-            let following = symbols.iter().map(ObjectSymbol::address).filter(|other| *other > addr).min();
-            let described = spans.get(next(addr)).map(|span| span.start);
-            following.into_iter().chain(described).fold(addr.saturating_add(MAX_SIZE), u64::min)
-        };
-        let segments = segments_of(data).unwrap_or_default();
-        let cleared = |start: u64| {
-            let code = UncoveredRanges { data, segments: &segments, functions: None }.code(&(start..end(start)));
-            Some(start + code.windows(CLEARS.len()).position(|bytes| bytes == CLEARS)? as u64)
-        };
-        let threads = symbols.iter().filter(|s| matches!(s.name(), Ok("clone" | "__clone"))).map(ObjectSymbol::address);
-        let threads = threads.filter(|addr| !is_known(*addr)).filter_map(|addr| Some((cleared(addr)?, end(addr))));
-        let ranges: std::collections::BTreeSet<(u64, u64)> = threads.chain([(file.entry(), end(file.entry()))]).collect();
-        let rule = self.number(Rule::OUTERMOST);
-        self.spans.extend(ranges.into_iter().map(|(start, end)| Span { start, end, rule }));
+    /// Are the instructions of code without information followed? Functions of Go have frame pointers, and some of them change stacks.
+    fn follows(&self, data: &[u8]) -> bool {
+        self.arch.instructions.follow.is_some() && !go::is_go(data)
     }
 
     /// Is less than half of the code described? The code that the C runtime adds to a program always is.
@@ -232,8 +225,13 @@ impl Compiler {
         let mut code: Vec<&Segment> = segments.iter().filter(|s| s.executable).collect();
         code.sort_by_key(|s| s.offset);
         let spans = std::mem::take(&mut self.spans);
-        // a file without any information is unwound by frame pointers entirely
-        let mut gaps = UncoveredRanges { data, segments, functions: None };
+        let follows = self.follows(data);
+        let mut gaps = UncoveredRanges { data, segments, follows, described: !spans.is_empty(), symbols: None, large: Vec::new() };
+        if follows {
+            let large = code.iter().flat_map(|segment| uncovered(segment, &spans)).filter(|gap| gap.end - gap.start >= LARGE_GAP);
+            let large: Vec<Range<u64>> = large.collect();
+            gaps.follow(&self.arch.instructions, &large);
+        }
         for &&Segment { address: addr, size, .. } in &code {
             let first = spans.partition_point(|s| s.end <= addr);
             let mut at = addr;
@@ -248,10 +246,17 @@ impl Compiler {
                 pages.put(offset(segments, start), end - start, span.rule);
                 at = end;
             }
-            if !spans.is_empty() {
+            // Where instructions are not followed, a file without any information is unwound by frame pointers entirely.
+            if !spans.is_empty() || follows {
                 self.fill(&mut pages, &mut gaps, at..addr + size, unknown);
             } else if signals {
                 self.fill_around_signals(&mut pages, &mut gaps, at..addr + size);
+            }
+        }
+        if follows && pages.table.pages.is_empty() {
+            // an empty table stands for frame pointers
+            if let Some(at) = code.first().and_then(|segment| offset(segments, segment.address)) {
+                pages.row(at, unknown, true);
             }
         }
         Table { rules: self.rules, ..pages.table }
@@ -267,8 +272,7 @@ impl Compiler {
         if size < GAP && (self.arch.instructions.is_padding)(code) {
             return pages.put(offset(gaps.segments, gap.start), size, padding);
         }
-        let functions = gaps.functions_in(&gap);
-        let mut frames = (self.arch.instructions.frames)(code, gap.start, functions).into_iter().peekable();
+        let mut frames = gaps.frames(&self.arch.instructions, code, &gap).into_iter().peekable();
         while let Some((start, frame)) = frames.next() {
             let end = frames.peek().map_or(gap.end, |(next, _)| *next);
             let rule = self.number(Rule::from_frame(frame, &self.arch.unwind));
@@ -299,31 +303,293 @@ impl Compiler {
 struct UncoveredRanges<'d> {
     data: &'d [u8],
     segments: &'d [Segment],
-    /// Starts of functions by the symbols, which are read when they are needed.
-    functions: Option<Vec<u64>>,
+    /// Are instructions followed from the starts of functions?
+    follows: bool,
+    /// Does the file have information for other parts?
+    described: bool,
+    /// These are read when they are needed.
+    symbols: Option<Symbols>,
+    /// The larger parts, with the frames of code that was followed from one to the other.
+    large: Vec<(Range<u64>, Followed)>,
+}
+
+/// What is known about the functions of a file.
+#[derive(Default)]
+struct Symbols {
+    /// Starts of functions, in order.
+    functions: Vec<u64>,
+    /// Procedure linkage tables: start, end, and bytes of a slot.
+    tables: Vec<(u64, u64, u64)>,
+    /// Pointers to functions that do not return, in order.
+    endless: Vec<u64>,
+    entry: Option<u64>,
 }
 
 impl<'d> UncoveredRanges<'d> {
     fn code(&self, gap: &Range<u64>) -> &'d [u8] {
-        let start = offset(self.segments, gap.start).and_then(|at| usize::try_from(at).ok());
-        let end = start.and_then(|start| start.checked_add(usize::try_from(gap.end - gap.start).ok()?));
-        start.zip(end).and_then(|(start, end)| self.data.get(start..end.min(self.data.len()))).unwrap_or_default()
+        bytes_of(self.data, self.segments, gap)
+    }
+
+    fn symbols(&mut self) -> &Symbols {
+        let data = self.data;
+        self.symbols.get_or_insert_with(|| object::File::parse(data).map(|file| Symbols::of(&file)).unwrap_or_default())
     }
 
     fn functions_in(&mut self, gap: &Range<u64>) -> &[u64] {
-        let data = self.data;
-        let all = self.functions.get_or_insert_with(|| {
-            let Ok(file) = object::File::parse(data) else { return Vec::new() };
-            let is_function = |s: &object::Symbol<'_, '_>| s.is_definition() && s.kind() == SymbolKind::Text;
-            let symbols = file.symbols().chain(file.dynamic_symbols());
-            let mut all: Vec<u64> = symbols.filter(is_function).map(|s| s.address()).collect();
-            all.sort_unstable();
-            all.dedup();
-            all
-        });
+        self.symbols().functions_in(gap)
+    }
+
+    /// The frames of code without information.
+    fn frames(&mut self, instructions: &Instructions, code: &[u8], gap: &Range<u64>) -> Vec<(u64, Frame)> {
+        let (segments, data, follows, described) = (self.segments, self.data, self.follows, self.described);
+        self.symbols();
+        let Some(symbols) = &self.symbols else { return Vec::new() };
+        let functions = symbols.functions_in(gap);
+        let mut frames = (instructions.frames)(code, gap.start, functions);
+        // all functions of such a part have frames, as V8's builtins, which call each other in their own ways
+        let framed = described && frames.first().is_some_and(|(_, frame)| matches!(frame, Frame::Set(_)));
+        let Some(follow) = instructions.follow.filter(|_| follows && !framed) else { return frames };
+        if let Some(thread) = thread_start(code, gap.start) {
+            put(&mut frames, &thread, Frame::Outermost);
+        }
+        let separate;
+        let large = self.large.partition_point(|(large, _)| large.start < gap.start);
+        let followed = match self.large.get(large) {
+            Some((large, followed)) if large == gap => followed,
+            _ => {
+                separate = symbols.follow(follow, (data, segments), gap, &[], &[]);
+                &separate
+            }
+        };
+        merged(followed, frames)
+    }
+
+    /// Follows code through the larger parts of a file.
+    fn follow(&mut self, instructions: &Instructions, parts: &[Range<u64>]) {
+        let (Some(follow), Some(first), Some(last)) = (instructions.follow, parts.first(), parts.last()) else { return };
+        let (data, segments) = (self.data, self.segments);
+        let pointers = pointers_in(data, segments);
+        let symbols = self.symbols();
+        let whole = first.start..last.end;
+        let described: Vec<(u64, u64)> = parts.windows(2).filter_map(|pair| Some((pair.first()?.end, pair.last()?.start))).collect();
+        let near = whole.end.checked_sub(whole.start).is_some_and(|size| size <= MAX_FOLLOWED) && described.is_sorted();
+        let part_of = |all: &Followed, part: &Range<u64>| {
+            let (first, end) = (all.partition_point(|(at, _)| *at <= part.start), all.partition_point(|(at, _)| *at < part.end));
+            let start = first.checked_sub(1).and_then(|n| all.get(n)).and_then(|(_, frame)| *frame);
+            let mut frames = vec![(part.start, start)];
+            frames.extend_from_slice(all.get(first..end).unwrap_or_default());
+            frames
+        };
+        let large: Vec<(Range<u64>, Followed)> = if near {
+            let all = symbols.follow(follow, (data, segments), &whole, &pointers, &described);
+            parts.iter().map(|part| (part.clone(), part_of(&all, part))).collect()
+        } else {
+            parts.iter().map(|part| (part.clone(), symbols.follow(follow, (data, segments), part, &pointers, &[]))).collect()
+        };
+        self.large = large;
+        self.large.sort_by_key(|(part, _)| part.start);
+    }
+}
+
+impl Symbols {
+    fn of(file: &object::File<'_>) -> Self {
+        /// Sections of linkage tables in a file; a forged one may have more.
+        const MAX_TABLES: usize = 8;
+        let is_function = |s: &object::Symbol<'_, '_>| s.is_definition() && s.kind() == SymbolKind::Text;
+        let symbols = file.symbols().chain(file.dynamic_symbols());
+        let mut functions: Vec<u64> = symbols.filter(is_function).map(|s| s.address()).collect();
+        functions.sort_unstable();
+        functions.dedup();
+        let tables = file.sections().filter(|section| section.name().is_ok_and(|name| name.starts_with(".plt") || name == ".iplt"));
+        let tables = tables.take(MAX_TABLES).map(|s| (s.address(), s.address().saturating_add(s.size()), s.align().clamp(8, 16))).collect();
+        let names = file.dynamic_symbol_table();
+        let endless = |(at, relocation): (u64, object::Relocation)| {
+            let object::RelocationTarget::Symbol(symbol) = relocation.target() else { return None };
+            let symbol = names.as_ref()?.symbol_by_index(symbol).ok()?;
+            never_returns(symbol.name().ok()?).then_some(at)
+        };
+        let mut endless: Vec<u64> = file.dynamic_relocations().into_iter().flatten().filter_map(endless).collect();
+        endless.sort_unstable();
+        Self { functions, tables, endless, entry: Some(file.entry()).filter(|entry| *entry > 0) }
+    }
+
+    fn follow(
+        &self,
+        follow: Follow,
+        (data, segments): (&[u8], &[Segment]),
+        part: &Range<u64>,
+        pointers: &[u64],
+        described: &[(u64, u64)],
+    ) -> Followed {
+        let elsewhere = |addr: u64| {
+            let mut code = [0; 16];
+            let known = bytes_of(data, segments, &(addr..addr.saturating_add(16)));
+            code.iter_mut().zip(known).for_each(|(byte, known)| *byte = *known);
+            code
+        };
+        let (first, end) = (pointers.partition_point(|at| *at < part.start), pointers.partition_point(|at| *at < part.end));
+        let starts = Starts {
+            functions: self.functions_in(part),
+            pointers: pointers.get(first..end).unwrap_or_default(),
+            described,
+            tables: &self.tables,
+            endless: &self.endless,
+            entry: self.entry,
+        };
+        follow(bytes_of(data, segments, part), part.start, &starts, &elsewhere)
+    }
+
+    fn functions_in(&self, gap: &Range<u64>) -> &[u64] {
+        let all = &self.functions;
         let (first, end) = (all.partition_point(|s| *s < gap.start), all.partition_point(|s| *s < gap.end));
         all.get(first..end).unwrap_or_default()
     }
+}
+
+/// The code of a new thread in musl's `clone`, from its first instruction to the one after its end. Nothing leads there but the kernel, and
+/// a stripped library has no symbol for it.
+fn thread_start(code: &[u8], addr: u64) -> Option<Range<u64>> {
+    /// `xor %ebp,%ebp`, `pop %rdi` and `call *%r9`
+    const START: [u8; 6] = [0x31, 0xed, 0x5f, 0x41, 0xff, 0xd1];
+    /// `syscall`, which is exit(2), and `hlt`
+    const END: [u8; 3] = [0x0f, 0x05, 0xf4];
+    /// Bytes between them.
+    const CODE: usize = 16;
+    let start = memchr::memmem::find(code, &START)?;
+    let rest = code.get(start + START.len()..)?;
+    let end = memchr::memmem::find(rest.get(..CODE).unwrap_or(rest), &END)?;
+    let start = addr + start as u64;
+    Some(start..start + (START.len() + end + END.len()) as u64)
+}
+
+/// Sets the frame of a range.
+fn put(frames: &mut Vec<(u64, Frame)>, range: &Range<u64>, frame: Frame) {
+    let after = frames.iter().rev().find(|(at, _)| *at <= range.end).map_or(Frame::Unknown, |(_, frame)| *frame);
+    frames.retain(|(at, _)| *at < range.start || *at > range.end);
+    let at = frames.partition_point(|(at, _)| *at < range.start);
+    frames.splice(at..at, [(range.start, frame), (range.end, after)]);
+}
+
+/// Functions of common libraries that do not return.
+fn never_returns(name: &str) -> bool {
+    /// Of the C library, and of exceptions.
+    const NAMES: [&str; 32] = [
+        "_Exit",
+        "_Unwind_Resume",
+        "_ZSt9terminatev",
+        "__assert",
+        "__assert_fail",
+        "__assert_perror_fail",
+        "__chk_fail",
+        "__cxa_bad_cast",
+        "__cxa_bad_typeid",
+        "__cxa_call_unexpected",
+        "__cxa_pure_virtual",
+        "__cxa_rethrow",
+        "__cxa_throw",
+        "__cxa_throw_bad_array_new_length",
+        "__fortify_fail",
+        "__libc_start_main",
+        "__longjmp_chk",
+        "__stack_chk_fail",
+        "_exit",
+        "_longjmp",
+        "abort",
+        "err",
+        "errx",
+        "exit",
+        "longjmp",
+        "pthread_exit",
+        "quick_exit",
+        "siglongjmp",
+        "thrd_exit",
+        "verr",
+        "verrx",
+        "__libc_fatal",
+    ];
+    NAMES.contains(&name) || name.starts_with("_ZSt") && name.contains("__throw_")
+}
+
+/// The parts of a segment without information.
+fn uncovered(segment: &Segment, spans: &[Span]) -> Vec<Range<u64>> {
+    let end = segment.address.saturating_add(segment.size);
+    let first = spans.partition_point(|s| s.end <= segment.address);
+    let mut all = Vec::new();
+    let mut at = segment.address;
+    for span in spans.get(first..).unwrap_or_default().iter().take_while(|s| s.start < end) {
+        let (from, to) = (span.start.max(at), span.end.min(end));
+        if from < to {
+            all.push(at..from);
+            at = to;
+        }
+    }
+    all.push(at..end);
+    all
+}
+
+/// Words of a file's data that are aligned addresses of its code, from relocations as well.
+fn pointers_in(data: &[u8], segments: &[Segment]) -> Vec<u64> {
+    /// Compilers align functions to this.
+    const ALIGNMENT: u64 = 16;
+    const WORD: usize = 8;
+    let is_code = |addr: u64| {
+        let within = |s: &Segment| addr.checked_sub(s.address).is_some_and(|at| at < s.size);
+        addr.is_multiple_of(ALIGNMENT) && segments.iter().any(|s| s.executable && within(s))
+    };
+    let Ok(file) = object::File::parse(data) else { return Vec::new() };
+    let mut all = Vec::new();
+    for (_, relocation) in file.dynamic_relocations().into_iter().flatten() {
+        if relocation.target() == object::RelocationTarget::Absolute {
+            all.extend(Some(relocation.addend().cast_unsigned()).filter(|addr| is_code(*addr)));
+        }
+    }
+    // Constants are not searched: without position independence, the tables of jumps have addresses, too.
+    for segment in file.segments() {
+        let object::SegmentFlags::Elf { p_flags, .. } = segment.flags() else { continue };
+        if p_flags.contains(object::elf::PF_W) {
+            let skipped = segment.address().wrapping_neg() % WORD as u64;
+            let bytes = segment.data().unwrap_or_default().get(skipped as usize..).unwrap_or_default();
+            all.extend(bytes.as_chunks::<WORD>().0.iter().map(|word| u64::from_le_bytes(*word)).filter(|addr| is_code(*addr)));
+        }
+    }
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Frames of followed code, and others where it was not reached.
+fn merged(followed: &Followed, others: Vec<(u64, Frame)>) -> Vec<(u64, Frame)> {
+    let mut all: Vec<(u64, Frame)> = Vec::with_capacity(followed.len() + others.len());
+    let mut others = others.into_iter().peekable();
+    let mut other = Frame::Unknown;
+    let mut add = |at: u64, frame: Frame| {
+        if all.last().is_none_or(|(_, known)| *known != frame) {
+            all.push((at, frame));
+        }
+    };
+    let mut known = None;
+    for (at, frame) in followed {
+        while let Some((addr, next)) = others.next_if(|(addr, _)| addr < at) {
+            other = next;
+            add(addr, known.unwrap_or(other));
+        }
+        if let Some((_, next)) = others.next_if(|(addr, _)| addr == at) {
+            other = next;
+        }
+        known = *frame;
+        add(*at, known.unwrap_or(other));
+    }
+    for (addr, next) in others {
+        add(addr, known.unwrap_or(next));
+    }
+    all
+}
+
+/// The bytes of a file at these addresses, as far as it has them.
+fn bytes_of<'d>(data: &'d [u8], segments: &[Segment], range: &Range<u64>) -> &'d [u8] {
+    let start = offset(segments, range.start).and_then(|at| usize::try_from(at).ok());
+    let end = start.and_then(|start| start.checked_add(usize::try_from(range.end.checked_sub(range.start)?).ok()?));
+    start.zip(end).and_then(|(start, end)| data.get(start..end.min(data.len()))).unwrap_or_default()
 }
 
 /// Whose instructions the information may have besides those of DWARF.

@@ -105,6 +105,9 @@ impl Rule {
             Frame::Entered => Self { cfa: Cfa::Sp(8), ..word },
             Frame::Pushed(size) => pushed(Cfa::Sp(size), size),
             Frame::Set(size) => pushed(Cfa::Fp(size), size),
+            Frame::AboveSp(size, saved) => Self { cfa: Cfa::Sp(size), fp: saved.map_or(Fp::Same, |saved| Fp::AtCfa(-saved)), ..word },
+            Frame::AboveFp(size, saved) => Self { cfa: Cfa::Fp(size), fp: Fp::AtCfa(-saved), ..word },
+            Frame::Outermost => Self::OUTERMOST,
             Frame::Linked(size) => Self { cfa: Cfa::Sp(size), ..word },
             Frame::Signal(SignalFrame { sp, fp, third, ip }) => Self {
                 cfa: Cfa::AtSp(sp, 0),

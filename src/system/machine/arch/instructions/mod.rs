@@ -18,6 +18,9 @@ pub struct Instructions {
     /// The frames of code without call frame information, each with the address from which it applies; the first is that of
     /// the code's own address. The last argument has the addresses of function symbols in it, in order.
     pub frames: fn(&[u8], u64, &[u64]) -> Frames,
+    /// The same for code that has no frame pointers either, from the starts of its functions on. `None` if instructions of this
+    /// processor are not followed. The last argument reads code at other addresses.
+    pub follow: Option<Follow>,
     /// Targets of the direct jumps in the code, which is at this address.
     pub jumps: fn(&[u8], u64) -> Vec<u64>,
     /// Offsets of the return instructions in the code. `None` if it cannot be decoded entirely.
@@ -30,8 +33,31 @@ pub struct Instructions {
     pub step: fn(&[u8], u64, &mut Machine, &mut Option<Value>) -> Successor,
 }
 
+/// See [`Instructions::follow`].
+pub type Follow = fn(&[u8], u64, &Starts<'_>, &dyn Fn(u64) -> [u8; 16]) -> Followed;
+
 /// Frames by the address from which they apply, in order.
 pub type Frames = Vec<(u64, Frame)>;
+
+/// The same, where the code was reached: `None` elsewhere.
+pub type Followed = Vec<(u64, Option<Frame>)>;
+
+/// Where code can start to run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Starts<'d> {
+    /// Addresses of functions, in order.
+    pub functions: &'d [u64],
+    /// Addresses in data that may be those of functions.
+    pub pointers: &'d [u64],
+    /// Parts of the code that are not followed, from and to these addresses, in order.
+    pub described: &'d [(u64, u64)],
+    /// Procedure linkage tables: start, end, and bytes of a slot.
+    pub tables: &'d [(u64, u64, u64)],
+    /// Addresses of pointers to functions that do not return, in order.
+    pub endless: &'d [u64],
+    /// The first instruction of a program, which nothing calls.
+    pub entry: Option<u64>,
+}
 
 /// The location of a function's frame, as its instructions show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +70,13 @@ pub enum Frame {
     Pushed(i32),
     /// The same, and the frame pointer points to it.
     Set(i32),
+    /// The canonical frame address is this many bytes above the stack pointer. The caller's frame pointer is this many bytes below
+    /// it, or unchanged.
+    AboveSp(i32, Option<i32>),
+    /// The same with the frame pointer in place of the stack pointer.
+    AboveFp(i32, i32),
+    /// There is no caller.
+    Outermost,
     /// The return address is the last word of a frame of this many bytes.
     Linked(i32),
     /// The stack pointer points to what the kernel pushed for a signal.

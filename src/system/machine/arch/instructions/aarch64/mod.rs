@@ -5,8 +5,17 @@ mod frames;
 use super::{Byte, Instructions, Machine, Successor, Value};
 
 /// The row of AArch64.
-pub const INSTRUCTIONS: Instructions =
-    Instructions { stack_pointer: SP, starts, is_padding: frames::is_padding, frames: frames::frames, jumps, returns, stack_check, step };
+pub const INSTRUCTIONS: Instructions = Instructions {
+    stack_pointer: SP,
+    starts,
+    is_padding: frames::is_padding,
+    frames: frames::frames,
+    follow: None,
+    jumps,
+    returns,
+    stack_check,
+    step,
+};
 
 /// The number of `sp`, which is also that of the zero register.
 const SP: u8 = 31;

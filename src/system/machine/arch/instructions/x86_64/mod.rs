@@ -2,6 +2,7 @@
 
 #![allow(clippy::wildcard_enum_match_arm)] // a few of a thousand instructions
 
+mod flow;
 mod frames;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
@@ -9,8 +10,17 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInf
 use super::{Base, Byte, Instructions, Machine, Successor, Value};
 
 /// The row of x86-64.
-pub const INSTRUCTIONS: Instructions =
-    Instructions { stack_pointer: SP, starts, is_padding: frames::is_padding, frames: frames::frames, jumps, returns, stack_check, step };
+pub const INSTRUCTIONS: Instructions = Instructions {
+    stack_pointer: SP,
+    starts,
+    is_padding: frames::is_padding,
+    frames: frames::frames,
+    follow: Some(flow::follow),
+    jumps,
+    returns,
+    stack_check,
+    step,
+};
 
 /// The number of `rsp`.
 const SP: u8 = 4;
