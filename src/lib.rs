@@ -174,13 +174,13 @@
 //! | the same, from the cache, without LLVM's constructors | 37.7 MB | 4.3 ms | 14.2 MiB |
 //! | with `rbt serve DIR`, `rbt cost` and bundles for other kernels; clap and regex built for size | 38.0 MB | 15.8 ms | 29.4 MiB |
 //! | the same, from the cache | 38.0 MB | 4.9 ms | 12.7 MiB |
-//! | `rbt-run` with a bundle of it | 11.9 MB | 4.4 ms | 7.9 MiB |
-//! | the same, with the profile `runner`, as released | 8.7 MB | 4.4 ms | 7.5 MiB |
+//! | `rbt-run` with a bundle of it | 11.9 MB | 3.0 ms | 7.9 MiB |
+//! | the same, with the profile `runner`, as released | 8.7 MB | 3.0 ms | 7.1 MiB |
 //!
 //! The profile `runner` optimizes for size, with link-time optimization of all crates together. A record that `rbt-run` prints
-//! then takes 0.26 µs of processor time in user space instead of 0.18 µs. It keeps unwinding, by which the runner survives files
-//! with damaged symbols. Two thirds of the code are what all runs share: formats, symbols of all languages, unwinding, metrics,
-//! TLS. A program of `--exe` has all of these, because it takes the options of a run.
+//! then takes 0.28 µs of processor time in user space instead of 0.19 µs (medians of 7 runs with 300,000 records). It keeps
+//! unwinding, by which the runner survives files with damaged symbols. A program of `--exe` has all formats, metrics and TLS,
+//! because it takes the options of a run.
 //!
 //! Position independence hides the addresses of a program that runs as root from an attacker. musl was not an option:
 //! distributions build LLVM and the library of C++ for glibc. A static glibc cannot load the shared libraries by which
