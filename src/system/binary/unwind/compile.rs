@@ -23,7 +23,7 @@ type Slice<'d> = EndianSlice<'d, LittleEndian>;
 
 /// A longer gap between two functions is not only padding for alignment.
 const GAP: u64 = 64;
-/// Smaller parts without information are linkage tables and startup code, in bytes.
+/// If all parts without information are smaller, they are linkage tables and startup code, in bytes.
 const LARGE_GAP: u64 = 4 << 10;
 /// Large parts that are farther apart are followed separately, in bytes.
 const MAX_FOLLOWED: u64 = 16 << 20;
@@ -228,9 +228,12 @@ impl Compiler {
         let follows = self.follows(data);
         let mut gaps = UncoveredRanges { data, segments, follows, described: !spans.is_empty(), symbols: None, large: Vec::new() };
         if follows {
-            let large = code.iter().flat_map(|segment| uncovered(segment, &spans)).filter(|gap| gap.end - gap.start >= LARGE_GAP);
-            let large: Vec<Range<u64>> = large.collect();
-            gaps.follow(&self.arch.instructions, &large);
+            let parts = code.iter().flat_map(|segment| uncovered(segment, &spans)).filter(|gap| gap.end - gap.start >= GAP);
+            let parts: Vec<Range<u64>> = parts.collect();
+            // calls lead from large parts to smaller ones, such as functions in assembly beside those that have information
+            if parts.iter().any(|gap| gap.end - gap.start >= LARGE_GAP) {
+                gaps.follow(&self.arch.instructions, &parts);
+            }
         }
         for &&Segment { address: addr, size, .. } in &code {
             let first = spans.partition_point(|s| s.end <= addr);
