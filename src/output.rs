@@ -123,6 +123,11 @@ pub struct Source {
 }
 
 impl Output {
+    /// A problem at a place in the script.
+    pub fn problem(kind: ProblemKind, msg: String, pos: &Pos, line: &str) -> Self {
+        Output::Problem { kind, msg, helper: None, pos: pos.clone(), line: line.into(), counts: Vec::new() }
+    }
+
     /// Is it a result? (The time of day above it and a map without entries are not.)
     pub fn is_result(&self) -> bool {
         match self {

@@ -92,7 +92,7 @@ pub(super) const ROWS: &[Builtin] = &[
         risky: false,
         codegen: Codegen::Code(|e, u, args| Operand::reg(u.ty.clone(), args.first().map_or(e.int(0), |a| e.scalar(a)))),
         doc: "Marks a pointer as an address in the memory of the current process.",
-        example: "tracepoint:raw_syscalls:sys_enter { printf(\"%s\\n\", str(uptr(args.args[0]))); }",
+        example: "tracepoint:syscalls:sys_enter_prctl /args.option == 15/ { printf(\"%s\\n\", str(uptr(args.arg2))); }",
     },
     Builtin {
         name: "kaddr",

@@ -43,14 +43,7 @@ pub(super) const ROWS: &[Builtin] = &[Builtin {
                 let time = number(time).saturating_add(host.boot_to_unix_ns());
                 if let Err(e) = append(&mut file, &path, bytes, time, number(length)) {
                     let msg = format!("cannot write {path}: {}", reason(&e));
-                    host.say(Output::Problem {
-                        kind: ProblemKind::Runtime,
-                        msg,
-                        helper: None,
-                        pos: pos.clone(),
-                        line: line.clone(),
-                        counts: Vec::new(),
-                    });
+                    host.say(Output::problem(ProblemKind::Runtime, msg, &pos, &line));
                 }
                 Ok(())
             }))

@@ -295,7 +295,7 @@ fn problem(spec: &EventSpec, kind: ProblemKind) -> anyhow::Result<Handler> {
     let (pos, line) = (spec.pos.clone(), spec.line.clone());
     Ok(Box::new(move |args, host| {
         let msg = String::from_utf8_lossy(&text(args, host)).into_owned();
-        host.say(Output::Problem { kind, msg, helper: None, pos: pos.clone(), line: line.clone(), counts: Vec::new() });
+        host.say(Output::problem(kind, msg, &pos, &line));
         Ok(())
     }))
 }

@@ -45,14 +45,7 @@ pub(super) const ROWS: &[Builtin] = &[
                     let path = path(args, host);
                     let problem = |host: &mut dyn Host, why: &str| {
                         let msg = format!("cannot read {}: {why}", String::from_utf8_lossy(&path));
-                        host.say(Output::Problem {
-                            kind: ProblemKind::Command,
-                            msg,
-                            helper: None,
-                            pos: pos.clone(),
-                            line: line.clone(),
-                            counts: Vec::new(),
-                        });
+                        host.say(Output::problem(ProblemKind::Command, msg, &pos, &line));
                     };
                     match head(&path, host.settings().max_cat_bytes, &|| host.ending()) {
                         Ok(part) => {
@@ -87,14 +80,7 @@ pub(super) const ROWS: &[Builtin] = &[
                     let command = command(args, host);
                     let problem = |host: &mut dyn Host, what: &str, why: &str| {
                         let msg = format!("{what} {}: {why}", String::from_utf8_lossy(&command));
-                        host.say(Output::Problem {
-                            kind: ProblemKind::Command,
-                            msg,
-                            helper: None,
-                            pos: pos.clone(),
-                            line: line.clone(),
-                            counts: Vec::new(),
-                        });
+                        host.say(Output::problem(ProblemKind::Command, msg, &pos, &line));
                     };
                     // a probe may request far more commands than can run
                     if host.ending() > 0

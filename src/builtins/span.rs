@@ -45,7 +45,7 @@ pub(super) const ROWS: &[Builtin] = &[
         // an end elsewhere has the name of the current thread, too: a thread may be seen for the first time when it ends
         &Event { ends_probe: false, capture: Some(begin), prepare: |spec| prepare(spec, Kind { tracked: true, ..Kind::END }) },
         "Ends the span that `span_on` began with the same track and name. Without a name, it ends all spans of the track.",
-        "tracepoint:sched:sched_switch { span_on(args.next_pid, \"on CPU\"); span_end_on(args.prev_pid, \"on CPU\"); }",
+        "tracepoint:sched:sched_process_fork { span_on(args.child_pid, \"process\"); } tracepoint:sched:sched_process_exit { span_end_on(args.pid, \"process\"); }",
     ),
 ];
 

@@ -5,37 +5,17 @@ use super::{Attach, ProbeSite, syscall};
 /// Places of one kind.
 struct Row {
     /// Does the mechanism trace such places, and by which name?
-    name: fn(&Attach) -> Option<String>,
+    name: fn(&Attach) -> Option<&String>,
     /// The names.
     places: &'static [&'static str],
 }
 
 const HOT: &[Row] = &[
     Row {
-        name: |attach| if let Attach::Tracepoint { category, event } = attach { Some(format!("{category}:{event}")) } else { None },
-        places: &[
-            "irq:softirq_entry",
-            "irq:softirq_exit",
-            "irq:softirq_raise",
-            "kmem:kfree",
-            "kmem:kmalloc",
-            "kmem:kmem_cache_alloc",
-            "kmem:kmem_cache_free",
-            "kmem:mm_page_alloc",
-            "kmem:mm_page_free",
-            "raw_syscalls:sys_enter",
-            "raw_syscalls:sys_exit",
-            "rcu:rcu_utilization",
-            "sched:sched_stat_runtime",
-            "sched:sched_switch",
-            "sched:sched_wakeup",
-            "sched:sched_waking",
-            "timer:hrtimer_cancel",
-            "timer:hrtimer_start",
-        ],
-    },
-    Row {
-        name: |attach| if let Attach::RawTracepoint { name, .. } = attach { Some(name.clone()) } else { None },
+        // raw tracepoints have no category
+        name: |attach| {
+            if let Attach::Tracepoint { event: name, .. } | Attach::RawTracepoint { name, .. } = attach { Some(name) } else { None }
+        },
         places: &[
             "hrtimer_cancel",
             "hrtimer_start",
@@ -60,7 +40,7 @@ const HOT: &[Row] = &[
     Row {
         name: |attach| {
             if let Attach::Kprobe { function, .. } | Attach::Trampoline { program: None, function, .. } = attach {
-                Some(function.clone())
+                Some(function)
             } else {
                 None
             }
@@ -80,7 +60,7 @@ const HOT: &[Row] = &[
         ],
     },
     Row {
-        name: |attach| if let Attach::Uprobe { function, .. } = attach { Some(function.clone()) } else { None },
+        name: |attach| if let Attach::Uprobe { function, .. } = attach { Some(function) } else { None },
         places: &[
             "_ZdlPv",
             "_Znwm",

@@ -366,14 +366,7 @@ impl<'a> RunContext<'a> {
                     Ok(view) => self.say(Output::Map(view)),
                     Err(why) => {
                         let msg = format!("{why:#}");
-                        self.say(Output::Problem {
-                            kind: ProblemKind::Runtime,
-                            msg,
-                            helper: None,
-                            pos: Pos::default(),
-                            line: String::new(),
-                            counts: Vec::new(),
-                        });
+                        self.say(Output::problem(ProblemKind::Runtime, msg, &Pos::default(), ""));
                     }
                 }
             }

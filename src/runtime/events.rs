@@ -51,14 +51,7 @@ impl Events {
         let index = u32_at(record, 0);
         let Some(row) = usize::try_from(index).ok().and_then(|i| self.rows.get_mut(i)) else {
             let msg = format!("skipped a record of unknown kind {index}");
-            host.say(Output::Problem {
-                kind: ProblemKind::Runtime,
-                msg,
-                helper: None,
-                pos: Pos::default(),
-                line: String::new(),
-                counts: Vec::new(),
-            });
+            host.say(Output::problem(ProblemKind::Runtime, msg, &Pos::default(), ""));
             return;
         };
         for (value, arg) in row.values.iter_mut().zip(&row.args) {
@@ -124,7 +117,7 @@ impl Events {
 }
 
 fn problem(msg: String, pos: &Pos, line: &str) -> Output {
-    Output::Problem { kind: ProblemKind::Runtime, msg, helper: None, pos: pos.clone(), line: line.to_owned(), counts: Vec::new() }
+    Output::problem(ProblemKind::Runtime, msg, pos, line)
 }
 
 fn row(event: &Event) -> anyhow::Result<Row> {

@@ -416,14 +416,7 @@ impl Session<'_> {
                     }
                     MissingProbes::Warn => {
                         let (msg, pos) = (failed.to_string(), failed.pos);
-                        report(Output::Problem {
-                            kind: ProblemKind::Runtime,
-                            msg,
-                            helper: None,
-                            pos,
-                            line: String::new(),
-                            counts: Vec::new(),
-                        });
+                        report(Output::problem(ProblemKind::Runtime, msg, &pos, ""));
                         Ok(())
                     }
                 }
@@ -472,14 +465,7 @@ impl Session<'_> {
             let (shown, rest) = names.split_at(names.len().min(3));
             let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
             let msg = format!("cannot attach {}{more}, which has no replacement: {}", shown.join(", "), first.reason);
-            Output::Problem {
-                kind: ProblemKind::Runtime,
-                msg,
-                helper: None,
-                pos: first.pos.clone(),
-                line: String::new(),
-                counts: Vec::new(),
-            }
+            Output::problem(ProblemKind::Runtime, msg, &first.pos, "")
         };
         reported.into_iter().map(message).collect()
     }

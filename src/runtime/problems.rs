@@ -113,14 +113,7 @@ impl Problems {
                     None => p.text.clone(),
                 };
                 let msg = format!("{what}: {count} times in total");
-                host.say(Output::Problem {
-                    kind: ProblemKind::Runtime,
-                    msg,
-                    helper: None,
-                    pos: p.pos.clone(),
-                    line: p.line.clone(),
-                    counts: Vec::new(),
-                });
+                host.say(Output::problem(ProblemKind::Runtime, msg, &p.pos, &p.line));
             }
             row.reported = count;
         }

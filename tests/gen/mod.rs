@@ -5,6 +5,7 @@
 #![allow(clippy::wildcard_enum_match_arm)] // matches on one variant of a generated program
 
 use rbt::codegen::artifact::Artifact;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -369,18 +370,22 @@ fn compare(machine: &Machine, script: &Script) -> (Outcome, Spent) {
         );
         return (Outcome::Wrong(story), spent);
     }
-    let told: u64 = err.lines().filter(|l| l.contains("by 0")).map(told).sum();
+    let told = told(&err);
     if told != divided {
         return (Outcome::Wrong(format!("{told} divisions by 0 were reported, not {divided}\n{err}")), spent);
     }
     (outcome, spent)
 }
 
-/// The number of occurrences that a line reports, in addition to those that earlier lines reported.
-fn told(line: &str) -> u64 {
-    // Another line already reported the first occurrence before "30 times in total".
-    let times = line.strip_suffix(" times in total").and_then(|before| before.rsplit(' ').next()?.parse::<u64>().ok());
-    times.map_or(1, |n| n.saturating_sub(1))
+/// The number of divisions by 0 that were reported. The total of a place, if there is one, includes its other reports.
+fn told(err: &str) -> u64 {
+    let mut places: BTreeMap<&str, u64> = BTreeMap::new();
+    for line in err.lines().filter(|l| l.contains("by 0")) {
+        let total = line.strip_suffix(" times in total").and_then(|before| before.rsplit(' ').next()?.parse().ok());
+        let place = places.entry(line.split(": ").next().unwrap_or_default()).or_default();
+        *place = total.unwrap_or(*place + 1);
+    }
+    places.values().sum()
 }
 
 /// Does the first probe still assign each map that the script uses, and thereby determine its type?

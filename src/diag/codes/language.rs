@@ -20,7 +20,7 @@ pub(super) const CODES: &[Code] = &[
         .remedy("write one such as \"192.0.2.1\" or \"2001:db8::1\"")
         .example(r#"begin { print(pton("192.0.2")); }"#, r#"begin { print(pton("192.0.2.1")); }"#),
     error("bad-arg", "argN or sargN has a number that the probe does not have")
-        .example("uprobe:libc:malloc { print(arg9); }", "uprobe:libc:malloc { print(arg0); }"),
+        .example("uprobe:libc:malloc { print(arg9); }", "uprobe:libc:malloc { @bytes = hist(arg0); }"),
     error("bad-cast", "a value cannot be converted to this type")
         .remedy("cast between integers, pointers and enums, or to an array of the same size")
         .example("begin { print((uint8)comm); }", "begin { print((uint8)pid); }"),
@@ -197,7 +197,7 @@ pub(super) const CODES: &[Code] = &[
         .example(r#"begin { import "stdlib/base"; exit(); }"#, r#"import "stdlib/base"; begin { exit(); }"#),
     error("unsupported-in-probe", "the builtin has no value in this kind of probe")
         .remedy("`rbt help NAME` lists the probes in which you can use it")
-        .example("begin { print(retval); }", "uretprobe:libc:malloc { print(retval); }"),
+        .example("begin { print(retval); }", "uretprobe:libc:malloc { @[retval] = count(); }"),
     warning("unused-map", "a map is declared but not used")
         .depends_on(DependsOn::Options)
         .example("let @a = hash(10); begin { exit(); }", "let @a = hash(10); begin { @a[1] = 1; }"),

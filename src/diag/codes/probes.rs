@@ -7,7 +7,7 @@ pub(super) const CODES: &[Code] = &[
         .command("rbt --probe-filter 'open(' -l 'tracepoint:syscalls:*'", "rbt --probe-filter 'open' -l 'tracepoint:syscalls:*'"),
     error("bad-offset", "an offset is outside of the function or within an instruction")
         .status(255)
-        .example("uprobe:libc:malloc+100000 { print(1); }", "uprobe:libc:malloc { print(1); }"),
+        .example("uprobe:libc:malloc+100000 { print(1); }", "uprobe:libc:malloc { @calls = count(); }"),
     error("bad-probe", "an attach point is malformed")
         .remedy("`rbt help KIND` shows the form of each kind of probe")
         .example("interval:fortnights:1 { exit(); }", "interval:s:1 { exit(); }"),
@@ -69,7 +69,7 @@ pub(super) const CODES: &[Code] = &[
         .remedy("`rbt info` lists the kinds of probes")
         .example("profle:hz:99 { exit(); }", "profile:hz:99 { exit(); }"),
     error("unknown-register", "the machine has no register of this name")
-        .example(r#"uprobe:libc:malloc { print(reg("xx")); }"#, r#"uprobe:libc:malloc { print(reg("ip")); }"#),
+        .example(r#"uprobe:libc:malloc { print(reg("xx")); }"#, r#"uprobe:libc:malloc { @[reg("ip")] = count(); }"#),
     error("unknown-symbol", "a binary has no symbol of this name")
         .remedy("`nm` shows a binary's symbols")
         .example("uprobe:libc:mallocc { exit(); }", "uprobe:libc:malloc { exit(); }"),

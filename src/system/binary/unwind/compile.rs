@@ -666,3 +666,45 @@ impl Pages {
         table.rows.push(Row { start, rule });
     }
 }
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::super::{Cfa, Fp};
+    use super::*;
+    use crate::system::binary::file::map_with_metadata;
+
+    /// The rule at a file offset.
+    fn rule_at(table: &Table, at: u64) -> Option<Rule> {
+        let page = table.pages.iter().find(|page| u64::from(page.number) == at >> PAGE_SHIFT)?;
+        let row = table.rows.of(page).take_while(|row| u64::from(row.start) <= at % PAGE).last()?;
+        table.rules.get(row.rule as usize).copied()
+    }
+
+    /// What instructions show is what the call frame information of the same code says, or nothing.
+    #[test]
+    fn followed_code_agrees_with_its_call_frame_information() {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let path = maps.lines().filter_map(|line| line.split_whitespace().nth(5)).find(|path| path.contains("/libm.so")).unwrap();
+        let data = map_with_metadata(Path::new(path)).unwrap().0;
+        let segments = segments_of(&data).unwrap();
+        let mut compiler = from_data(&data).unwrap();
+        let described = std::mem::take(&mut compiler.spans);
+        let rules = compiler.rules.clone();
+        let followed = compiler.finish(&data, &segments, false);
+        let (mut equal, mut silent, mut different) = (0, 0, Vec::new());
+        for span in described {
+            let Some(found) = offset(&segments, span.start).and_then(|at| rule_at(&followed, at)) else { continue };
+            let wanted = rules[span.rule as usize];
+            match (found.cfa, wanted.cfa) {
+                (Cfa::Unknown, _) => silent += 1,
+                // the frame may be described by either pointer, and a linkage table by one rule
+                (Cfa::Sp(_), Cfa::Fp(_) | Cfa::Plt(..)) | (Cfa::Fp(_), Cfa::Sp(_)) => {}
+                // after it was restored, the information still tells where the frame pointer was saved
+                _ if found.cfa == wanted.cfa && (found.fp == wanted.fp || found.fp == Fp::Same) && found.ra == wanted.ra => equal += 1,
+                _ => different.push((span.start, found, wanted)),
+            }
+        }
+        assert!(equal > 1_000 && equal > 2 * silent, "{equal} equal, {silent} silent");
+        assert!(different.is_empty(), "{} of {equal} differ, such as {:x?}", different.len(), &different[..different.len().min(9)]);
+    }
+}
