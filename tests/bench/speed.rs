@@ -20,6 +20,7 @@ mod process;
 mod size;
 mod stack;
 mod stats;
+mod storm;
 mod toll;
 mod usdt;
 
@@ -47,6 +48,7 @@ const ITEMS: &[(&str, &str, fn())] = &[
     ("kprobe", "a kernel function, with a breakpoint and with the trampoline that replaces it", load::kprobe),
     ("stack", "user stacks with unwind tables: walks, the first complete stack, and memory", stack::stack),
     ("usdt", "a marker's event, with a trap and with the call that replaces a five-byte nop", usdt::usdt),
+    ("storm", "a promise of 1 % during a storm of events: the speed of the storm and of another program", storm::storm),
     ("event", "nanoseconds per event in the kernel, compared with hand-written programs", kernel::event),
 ];
 
@@ -57,6 +59,9 @@ fn main() -> ExitCode {
     }
     if args.first().map(String::as_str) == Some(load::FLOOD) {
         return load::flood(&args[1..]);
+    }
+    if args.first().map(String::as_str) == Some(storm::WORD) {
+        return storm::work(&args[1..]);
     }
     let unknown = args.iter().find(|a| !ITEMS.iter().any(|(name, ..)| name == a));
     if let Some(unknown) = unknown {
