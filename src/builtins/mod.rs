@@ -719,6 +719,14 @@ pub fn is_text(tag: &Deferred) -> bool {
     !stacks::is_tag(tag) && !python_frames::is_tag(tag) && !tag.is_float()
 }
 
+/// Is there a stack that found no space in its table? All of them have the same text.
+pub fn has_lost_stack(value: &Value) -> bool {
+    if let Value::Tuple(parts) = value {
+        return parts.iter().any(has_lost_stack);
+    }
+    matches!(value, Value::Stack(stack) if stacks::is_lost(stack))
+}
+
 /// Incomplete user stacks, from their number by reason
 /// ([`State::cut_stacks`](crate::emit::shared::State::cut_stacks)).
 pub fn incomplete_stacks(counts: &[u64]) -> Option<IncompleteStacks> {

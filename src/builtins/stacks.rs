@@ -512,6 +512,11 @@ fn user_frames(pid: u32, words: &[u64], resolve: bool, host: &mut dyn Host) -> V
     frames
 }
 
+/// Did it find no space in its table?
+pub(super) fn is_lost(stack: &Stack) -> bool {
+    matches!(stack.frames.as_slice(), [only] if only.addr == 0 && only.symbol.as_deref() == Some(NOT_KEPT))
+}
+
 fn decode(tag: &Deferred, bytes: &[u8], host: &mut dyn Host, kernel: bool) -> Stack {
     let mode = MODES.get(tag.params[0] as usize).map_or(StackMode::Bpftrace, |(_, m)| *m);
     let id = super::word(bytes, 0);

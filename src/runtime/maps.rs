@@ -77,20 +77,22 @@ pub(super) fn view(map: &Map, fd: MapFd, host: &mut dyn Host) -> anyhow::Result<
         None => entries.push((Value::None, element(map, fd, &[], host)?)),
         Some(ty) => {
             let (keys, values) = read_all(fd).with_context(|| format!("reading {}", map.name))?;
-            let mut groups: Vec<(Value, Vec<&[u8]>)> = Vec::new();
+            let elements = keys.chunks_exact(fd.key_size.max(1)).zip(values.chunks_exact(fd.room().max(1)));
+            let adds_up = map.adds || map.value.aggregation().is_some();
             // the names of several keys can be the same
-            let adds_up = (map.adds || map.value.aggregation().is_some()) && ty.contains_deferred(&|tag| builtins::is_text(tag));
-            let mut places = BTreeMap::new();
-            for (key, bytes) in keys.chunks_exact(fd.key_size.max(1)).zip(values.chunks_exact(fd.room().max(1))) {
+            let named = ty.contains_deferred(&|tag| builtins::is_text(tag));
+            let mut alike: BTreeMap<String, (Value, Vec<&[u8]>)> = BTreeMap::new();
+            entries.reserve_exact(elements.len());
+            for (key, bytes) in elements {
                 let key = decoded(ty, key, host);
-                let new = groups.len();
-                let place = if adds_up { *places.entry(serde_json::to_string(&key).unwrap_or_default()).or_insert(new) } else { new };
-                match groups.get_mut(place) {
-                    Some((_, values)) => values.push(bytes),
-                    None => groups.push((key, vec![bytes])),
+                if adds_up && (named || builtins::has_lost_stack(&key)) {
+                    let text = serde_json::to_string(&key).unwrap_or_default();
+                    alike.entry(text).or_insert_with(|| (key, Vec::new())).1.push(bytes);
+                } else {
+                    entries.push((key, sum(map, fd, &[bytes], host)?));
                 }
             }
-            for (key, values) in groups {
+            for (key, values) in alike.into_values() {
                 entries.push((key, sum(map, fd, &values, host)?));
             }
         }
