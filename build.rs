@@ -44,8 +44,14 @@ SECTIONS {
 ";
 
 /// The C++ source files.
-const PASSES: &[&str] =
-    &["src/emit/passes.cpp", "src/emit/subroutines.cpp", "src/emit/codegen.cpp", "src/emit/constructors.cpp", "src/emit/debug_info.cpp"];
+const PASSES: &[&str] = &[
+    "src/emit/passes.cpp",
+    "src/emit/subroutines.cpp",
+    "src/emit/alike.cpp",
+    "src/emit/codegen.cpp",
+    "src/emit/constructors.cpp",
+    "src/emit/debug_info.cpp",
+];
 
 /// The header that they share.
 const HEADER: &str = "src/emit/subroutines.h";

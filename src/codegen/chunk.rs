@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 
 use super::Gen;
-use crate::emit::{Cmp, IntValue};
+use super::alike::AlikeStatements;
+use crate::builtins::{Codegen, Event};
+use crate::emit::{ChunkKind, Cmp, IntValue};
 use crate::sema::hir::{self, Expr, ExprKind, Stmt, StmtKind, weight};
 use crate::types::Int;
 
@@ -37,6 +39,11 @@ const FRAMES: u32 = 6;
 
 const U64: Int = Int { bytes: 8, signed: false };
 
+/// Is it too large for a piece?
+pub(super) fn is_large(stmts: &[Stmt]) -> bool {
+    weight(stmts) > MIN_CHUNK
+}
+
 /// Should it be split?
 pub(super) fn is_long(body: &[Stmt]) -> bool {
     weight(body) >= MIN_BODY_TO_SPLIT
@@ -59,6 +66,15 @@ pub(super) struct Chunks {
     deepest: u32,
     /// The offset in scratch memory of the value of a `return`; allocated at the first.
     value: Option<u32>,
+    /// Statements that become functions.
+    pub alike: AlikeStatements,
+}
+
+impl Chunks {
+    /// May a piece be split off here?
+    pub fn has_room(&self) -> bool {
+        self.within < self.deepest
+    }
 }
 
 impl<'c> Gen<'_, 'c> {
@@ -69,7 +85,10 @@ impl<'c> Gen<'_, 'c> {
         }
         let piece = MIN_CHUNK.max(weight(&probe.body) / MAX_PIECES);
         let deepest = MAX_NESTING.min(FRAMES.saturating_sub(self.nesting(&probe.body)));
-        self.body.chunks = Some(Chunks { piece, count: 0, within: 0, deepest, value: None });
+        // In a program that runs often, the time of a call counts.
+        let shares = self.e.program.is_rare && self.e.options.shares_statements;
+        let alike = if shares { AlikeStatements::of(&probe.body) } else { AlikeStatements::default() };
+        self.body.chunks = Some(Chunks { piece, count: 0, within: 0, deepest, value: None, alike });
         self.e.spare_stack(STACK);
     }
 
@@ -81,7 +100,7 @@ impl<'c> Gen<'_, 'c> {
     /// Number of statements to combine: 1 if they are not split, or if the first is long.
     pub(super) fn piece(&self, stmts: &[Stmt]) -> usize {
         let Some(chunks) = &self.body.chunks else { return 1 };
-        if chunks.within >= chunks.deepest || chunks.within > 0 && weight(stmts) <= 2 * chunks.piece {
+        if !chunks.has_room() || chunks.within > 0 && weight(stmts) <= 2 * chunks.piece {
             return 1;
         }
         let mut sum = 0;
@@ -100,11 +119,24 @@ impl<'c> Gen<'_, 'c> {
 
     /// Moves these statements into a function, and calls it.
     pub(super) fn chunk(&mut self, stmts: &[Stmt]) {
+        self.chunk_of(stmts, ChunkKind::Piece);
+    }
+
+    /// Moves a statement into a function that others may share, and calls it.
+    pub(super) fn alike(&mut self, stmt: &Stmt) {
+        self.chunk_of(std::slice::from_ref(stmt), ChunkKind::Alike);
+    }
+
+    fn chunk_of(&mut self, stmts: &[Stmt], kind: ChunkKind) {
         let Some(chunks) = &mut self.body.chunks else { return self.statements(stmts) };
         chunks.count += 1;
         chunks.within += 1;
-        let name = format!("piece_{}_{}", self.program, chunks.count);
-        let mut chunk = self.e.begin_chunk(&name);
+        let what = match kind {
+            ChunkKind::Piece => "piece",
+            ChunkKind::Alike => "alike",
+        };
+        let name = format!("{what}_{}_{}", self.program, chunks.count);
+        let mut chunk = self.e.begin_chunk(&name, kind);
         chunk.builder = self.emit_into(chunk.builder, |g, _| {
             g.e.spare_stack(STACK);
             let around = (g.body.loops.take(), std::mem::take(&mut g.body.depth), g.body.iteration_limit);
@@ -202,10 +234,20 @@ fn flow_exits(stmts: &[Stmt]) -> FlowExits {
         hir::Node::Stmt(Stmt { kind: StmtKind::Return(_), .. }) => w.returns = true,
         hir::Node::Stmt(Stmt { kind: StmtKind::Break, .. }) => w.breaks = true,
         hir::Node::Stmt(Stmt { kind: StmtKind::Continue, .. }) => w.continues = true,
-        hir::Node::Expr(hir::Expr { kind: hir::ExprKind::Call(_) | hir::ExprKind::CallFn(..), .. }) => w.returns = true,
+        // a loop that takes too long ends the program
+        hir::Node::Stmt(Stmt { kind: StmtKind::ForRange { .. } | StmtKind::ForMap { .. } | StmtKind::While { .. }, .. }) => {
+            w.returns = true
+        }
+        hir::Node::Expr(hir::Expr { kind: hir::ExprKind::Call(call), .. }) => w.returns |= ends_probe(call),
+        hir::Node::Expr(hir::Expr { kind: hir::ExprKind::CallFn(..), .. }) => w.returns = true,
         hir::Node::Stmt(_) | hir::Node::Expr(_) => {}
     });
     w
+}
+
+/// Does the probe end after this call?
+pub(super) fn ends_probe(call: &hir::Call) -> bool {
+    matches!(call.row.codegen, Codegen::Event(Event { ends_probe: true, .. }))
 }
 
 /// See [`Gen::nesting`]; `known` has the depth of the functions so far.

@@ -2,6 +2,7 @@
 //!
 //! - `probe.rs`: a program, and the conditions for running its body
 //! - `stmt.rs`, `expr.rs`: the body; `function.rs`: the script's functions; `chunk.rs`: chunks of long bodies
+//! - `alike.rs`: statements of long bodies that share functions
 //! - `event.rs`: records for user space
 //! - `limits.rs`: the kernel's limits on a program
 //! - `lower.rs`: the mechanism of each probe; `latency_pairs.rs`: exits that follow an entry
@@ -14,6 +15,7 @@
 //! - `artifact.rs`: the result, an object and its manifest
 
 mod adding;
+mod alike;
 pub mod artifact;
 mod chunk;
 mod double_buffer;
@@ -263,8 +265,14 @@ fn compile_with_stack_limits(
 ) -> Result<Compiled, EmitError> {
     let mut best: Option<(u32, Compiled)> = None;
     let mut refused = None;
+    let mut shares = true;
     for (turn, limits) in (1..).zip(STACK_LIMITS) {
-        match compile_within((limits, walks), script, env, sources, dumps, known.as_deref_mut()) {
+        let mut compiled = compile_within((limits, walks, shares), script, env, sources, dumps, known.as_deref_mut());
+        if compiled.as_ref().is_err_and(EmitError::is_for_sharing) {
+            shares = false;
+            compiled = compile_within((limits, walks, shares), script, env, sources, dumps, known.as_deref_mut());
+        }
+        match compiled {
             Ok(mut compiled) => {
                 compiled.compilations = turn;
                 let programs = limits::analyze(&compiled.artifact, env.sys);
@@ -295,15 +303,20 @@ fn compile_with_stack_limits(
 }
 
 fn compile_within(
-    (room, walks): (StackLimits, Walks),
+    (room, walks, shares_statements): (StackLimits, Walks, bool),
     script: &hir::Script,
     env: &Env,
     sources: &[Source],
     dumps: Dumps,
     known: Option<&mut KnownCode>,
 ) -> Result<Compiled, EmitError> {
-    let context = new_context();
-    let cx = CodegenCx::new(&context, sources, target_features(script, env, walks), codegen_options(room, script, env));
+    let context = new_context(dumps);
+    let cx = CodegenCx::new(
+        &context,
+        sources,
+        target_features(script, env, walks),
+        CodegenOptions { shares_statements, ..codegen_options(room, script, env) },
+    );
     declare_maps(&cx, script, env);
     let lines = sources.iter().map(Lines::new).collect();
     let hits = session::number_hits(&script.probes, env.settings.verbose);
@@ -399,6 +412,7 @@ fn codegen_options(stack_limits: StackLimits, script: &hir::Script, env: &Env) -
         follows_at_run: env.invocation.late_bound.target,
         probes: script.probes.len() as u32,
         max_stacks: settings.max_stacks,
+        ..CodegenOptions::default()
     }
 }
 

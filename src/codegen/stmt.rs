@@ -142,7 +142,11 @@ impl<'a, 'c> Gen<'a, 'c> {
             self.print_and_empty = part.copied();
             self.temporarily(|g| {
                 g.at(s.span);
-                g.stmt(s);
+                if part.is_none() && g.is_alike(s) {
+                    g.alike(s);
+                } else {
+                    g.stmt(s);
+                }
             });
         }
     }

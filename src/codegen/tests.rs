@@ -43,7 +43,7 @@ fn older_kernels_accept_loops() {
             let script = lower(script, &env);
             let walks = Walks { unwinding: Unwinding::Whole, by_loop_helper: !refused_loops };
             for limits in STACK_LIMITS {
-                let compiled = compile_within((limits, walks), &script, &env, std::slice::from_ref(&source), Dumps::default(), None);
+                let compiled = compile_within((limits, walks, true), &script, &env, std::slice::from_ref(&source), Dumps::default(), None);
                 let compiled = compiled.unwrap_or_else(|e| panic!("{text}: {e:?}"));
                 let mut edges = Edges::default();
                 edges.find(&compiled.artifact.elf).unwrap_or_else(|e| panic!("{text}: {e}"));
@@ -83,29 +83,58 @@ fn a_different_script_reuses_the_code_of_a_walk() {
     assert!(!known.has_grown());
 }
 
-/// Branches have 16 bits before Linux 6.6, and this one leads over 300 copies of a statement.
 /// Parts of a long program that runs once get few passes. Their code is that of one script, so it is not kept.
 #[test]
 fn parts_that_run_once() {
     let sys = older_kernel();
-    let long = |probe: &str| format!("{probe} {{ {} }}", (0..900).map(|i| format!("@m[{i}] = {i}; ")).collect::<String>());
+    let long = |probe: &str| format!("{probe} {{ $x = 0; {} }}", (1..900).map(|i| format!("$x += {i}; ")).collect::<String>());
     let of_begin = long("begin");
     let mut known = KnownCode::default();
     let object = object(&of_begin, &sys, Some(&mut known));
     assert!(postcard::to_allocvec(&known).unwrap().len() < object.len() / 10);
-    let rare = |text: &str| {
-        let source = Source { name: "long".into(), text: text.into() };
-        let Checked { script, settings, invocation, .. } = check_text("long", text, &Env::new(&sys, &Settings::default())).unwrap();
-        let env = Env { sys: &sys, settings: &settings, invocation: &invocation };
-        let dumps = Dumps { ir: true, ..Dumps::default() };
-        let compiled = compile_with(&script, &env, std::slice::from_ref(&source), dumps, None).unwrap();
-        compiled.ir.unwrap().contains("\"rbt-rare\"")
-    };
+    let rare = |text: &str| ir(text, &sys).contains("\"rbt-rare\"");
     assert!(rare(&of_begin) && rare(&long("interval:s:1")));
     assert!(!rare(&long("tracepoint:syscalls:sys_enter_execve")));
     assert!(!rare(&format!("fn f($n: int64): int64 {{ return $n; }} {}", long("begin").replacen("= 0;", "= f(1);", 1))));
 }
 
+/// In a long program that runs once, statements that differ in numbers only share a function.
+#[test]
+fn statements_that_come_out_alike() {
+    let sys = older_kernel();
+    let functions = |probe: &str, statement: &dyn Fn(u32) -> String| {
+        let body: String = (0..900).map(statement).collect();
+        ir(&format!("{probe} {{ $x = nsecs; {body} exit(); }}"), &sys).matches("define i64 @alike_").count()
+    };
+    let assignment = |i| format!("@m[{i}] = ({}, comm, {}); ", i * 3, i * i);
+    assert_eq!(functions("begin", &assignment), 1);
+    // a call takes time
+    assert_eq!(functions("tracepoint:syscalls:sys_enter_execve", &assignment), 0);
+    assert_eq!(functions("begin", &|i| format!("if ($x > {i}) {{ @[{i}]++; }} @h[pid] = hist($x + {i});")), 2);
+    // the text of a record is not part of the code
+    assert_eq!(functions("begin", &|i| format!("printf(\"{} %s\", comm);", "x".repeat(i as usize % 9))), 1);
+    // seven amounts of shifting
+    assert_eq!(functions("begin", &|i| format!("@m[{i}] = $x << {};", i % 7 + 1)), 7);
+    // a function per amount would be too many
+    assert_eq!(functions("begin", &|i| format!("@m[{i}] = $x << {}; @n[{i}] = $x >> {};", i % 60 + 1, i % 60 + 1)), 0);
+    // leaving the program early, and loops
+    let others =
+        |i| if i % 45 == 0 { format!("for $i : 0..{} {{ @[$i] = {i}; }}", i + 1) } else { format!("if ($x == {i}) {{ return; }}") };
+    assert_eq!(functions("begin", &others), 0);
+}
+
+/// The code of a script before optimization.
+fn ir(text: &str, sys: &Snapshot) -> String {
+    let source = Source { name: "long".into(), text: text.into() };
+    let checked = check_text("long", text, &Env::new(sys, &Settings::default()));
+    let Checked { script, settings, invocation, .. } = checked.unwrap_or_else(|e| panic!("{text}: {e:?}"));
+    let env = Env { sys, settings: &settings, invocation: &invocation };
+    let dumps = Dumps { ir: true, ..Dumps::default() };
+    let compiled = compile_with(&script, &env, std::slice::from_ref(&source), dumps, None);
+    compiled.unwrap_or_else(|e| panic!("{text}: {e:?}")).ir.unwrap_or_default()
+}
+
+/// Branches have 16 bits before Linux 6.6, and this one leads over 300 copies of a statement.
 #[test]
 fn copies_that_no_branch_can_skip_become_a_loop() {
     let sys = older_kernel();
@@ -118,7 +147,7 @@ fn copies_that_no_branch_can_skip_become_a_loop() {
     let Checked { script, invocation, .. } = check_text("reuse", text, &Env::new(&sys, &settings)).unwrap_or_else(|e| panic!("{e:?}"));
     let env = Env { sys: &sys, settings: &settings, invocation: &invocation };
     let walks = Walks { unwinding: Unwinding::Whole, by_loop_helper: true };
-    let compiled = compile_within((STACK_LIMITS[0], walks), &script, &env, std::slice::from_ref(&source), Dumps::default(), None);
+    let compiled = compile_within((STACK_LIMITS[0], walks, true), &script, &env, std::slice::from_ref(&source), Dumps::default(), None);
     assert!(compiled.is_err_and(|e| e.is_for_length()));
 }
 

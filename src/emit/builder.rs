@@ -119,6 +119,8 @@ pub(super) struct FunctionCx<'c> {
     /// upper half is the binary logarithm of the weight.
     pub sites: Rc<[String]>,
     pub site: Option<IntValue<'c>>,
+    /// The number of the program's scratch slot, if it is a parameter of the function.
+    pub slot_number: Option<IntValue<'c>>,
     /// The program's context, unless it is a parameter of the function.
     pub context: Option<PointerValue<'c>>,
     /// The function uses the context.
@@ -150,6 +152,7 @@ impl<'c> FunctionCx<'c> {
             loops: Vec::new(),
             sites: Rc::default(),
             site: None,
+            slot_number: None,
             context: None,
             used_context: Cell::new(false),
             own_frames: 0,

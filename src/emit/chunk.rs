@@ -14,21 +14,39 @@ use super::mem::U64;
 use super::{Builder, ok};
 use crate::bug;
 
+/// What a chunk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChunkKind {
+    /// A part of a long body.
+    Piece,
+    /// A statement like others. Those with the same code but for numbers share a function, which gets two more parameters
+    /// (`alike.cpp`).
+    Alike,
+}
+
 /// A chunk under construction.
 pub struct Chunk<'a, 'c> {
     /// Builds the body. The offsets of values in scratch memory stay the same.
     pub builder: Builder<'a, 'c>,
     /// The first parameter: the context, if the chunk needs it.
     first: DIType<'c>,
+    kind: ChunkKind,
 }
 
 impl<'a, 'c> Builder<'a, 'c> {
     /// Starts a chunk.
-    pub fn begin_chunk(&self, name: &str) -> Chunk<'a, 'c> {
+    pub fn begin_chunk(&self, name: &str, kind: ChunkKind) -> Chunk<'a, 'c> {
         let first = self.debug.undecided();
-        let mut inner = self.begin_inner(name, &[false, true, true], SubprogramKind::GlobalWithContext(first));
+        let numbers: &[bool] = match kind {
+            ChunkKind::Piece => &[false, true, true],
+            ChunkKind::Alike => &[false, true, true, true, true],
+        };
+        let mut inner = self.begin_inner(name, numbers, SubprogramKind::GlobalWithContext(first));
         if self.program.is_rare {
             self.mark_as_rare(inner.fun.function);
+        }
+        if kind == ChunkKind::Alike {
+            self.mark_as_alike(inner.fun.function);
         }
         let params = inner.fun.function.get_params();
         let (Some(BasicValueEnum::PointerValue(ctx)), Some(BasicValueEnum::IntValue(slot)), Some(BasicValueEnum::IntValue(site))) =
@@ -38,21 +56,24 @@ impl<'a, 'c> Builder<'a, 'c> {
         };
         // Otherwise LLVM drops unused parameters, and callers leave their registers uninitialized, which the verifier rejects.
         inner.opaque(inner.addr(*ctx));
-        inner.opaque(*slot);
-        inner.opaque(*site);
+        for number in params.iter().skip(1) {
+            if let BasicValueEnum::IntValue(number) = number {
+                inner.opaque(*number);
+            }
+        }
         let (outer, f) = (&self.fun, &mut inner.fun);
         (f.sites, f.section) = (outer.sites.clone(), outer.section.clone());
         // the chunk is a frame itself
         f.own_frames = if outer.own_frames > 0 { outer.own_frames + 1 } else { 0 };
-        (f.context, f.site) = (Some(*ctx), Some(*site));
+        (f.slot_number, f.context, f.site) = (Some(*slot), Some(*ctx), Some(*site));
         f.temporaries.start_above(outer.temporaries.scratch_top());
         f.temporaries.set_stack_used(0);
-        Chunk { builder: inner, first }
+        Chunk { builder: inner, first, kind }
     }
 
     /// Ends the chunk and calls it. The result is its return value.
     pub fn end_chunk(&mut self, chunk: Chunk<'a, 'c>, value: u64) -> IntValue<'c> {
-        let Chunk { builder: mut inner, first } = chunk;
+        let Chunk { builder: mut inner, first, kind } = chunk;
         let context = inner.fun.used_context.get().then(|| inner.row().and_then(|row| row.context));
         if inner.fun.temporaries.scratch_used {
             inner.find_slot();
@@ -71,11 +92,18 @@ impl<'a, 'c> Builder<'a, 'c> {
         let zero = self.int(0);
         let slot = if scratch.is_some() { self.slot_number() } else { zero };
         let site = if self.passes_site() { self.site_and_weight() } else { zero };
-        self.call_function(function, &[ctx.into(), slot.into(), site.into()])
+        match kind {
+            ChunkKind::Piece => self.call_function(function, &[ctx.into(), slot.into(), site.into()]),
+            ChunkKind::Alike => self.call_function(function, &[ctx.into(), slot.into(), site.into(), zero.into(), zero.into()]),
+        }
     }
 
     /// The number of the slot that the program has claimed.
     pub(super) fn slot_number(&mut self) -> IntValue<'c> {
+        if let Some(number) = self.fun.slot_number {
+            self.fun.temporaries.scratch_used = true;
+            return number;
+        }
         let slot = self.scratch_at(0);
         let taken = self.load(slot, 0, U64);
         self.sub(taken, self.int(1))
@@ -86,7 +114,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         let here = self.current_block();
         let FunctionCx { entry, exit, result, slot: stack_slot, scratch_claim: (_, start), .. } = self.fun;
         let find = self.new_block("find");
-        let Some(BasicValueEnum::IntValue(number)) = self.fun.function.get_nth_param(1) else { bug!("a piece gets a slot") };
+        let Some(number) = self.fun.slot_number else { bug!("a chunk gets a slot") };
         let key = self.entry_alloca();
         self.b.position_at_end(find);
         self.store(key, 0, 4, number);

@@ -62,7 +62,7 @@ pub mod unwind;
 pub use builder::{Builder, ProgramCx, Scope};
 pub use call::{IN_NUMBERS, Subprogram};
 pub use callback::{CALLBACK_ARGUMENTS, MAX_WALKED_ITERATIONS};
-pub use chunk::Chunk;
+pub use chunk::{Chunk, ChunkKind};
 pub use double_buffer::second;
 pub use flow::{IfBlocks, LoopBlocks};
 pub use follow::TaskOffsets;

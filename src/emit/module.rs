@@ -103,6 +103,8 @@ pub struct CodegenOptions {
     pub probes: u32,
     /// Capacity of a stack map; 0 for the default.
     pub max_stacks: u64,
+    /// Statements of a long program that come out alike share a function.
+    pub shares_statements: bool,
 }
 
 impl Default for CodegenOptions {
@@ -120,6 +122,7 @@ impl Default for CodegenOptions {
             follows_at_run: false,
             probes: 0,
             max_stacks: 0,
+            shares_statements: true,
         }
     }
 }
@@ -153,6 +156,8 @@ pub struct CodegenCx<'c> {
     /// Calls of helpers that the kernel lacks.
     pub(super) missing_helper_errors: RefCell<Vec<Diagnostic>>,
     pub(super) next_event: Cell<u32>,
+    /// Some functions may share their code with others.
+    pub(super) shared_functions: Cell<bool>,
 }
 
 impl<'c> CodegenCx<'c> {
@@ -243,6 +248,12 @@ impl<'c> CodegenCx<'c> {
     /// It is part of a program that runs once or rarely: few passes are run on it.
     pub(super) fn mark_as_rare(&self, function: FunctionValue<'c>) {
         function.add_attribute(AttributeLoc::Function, self.llcx.create_string_attribute("rbt-rare", ""));
+    }
+
+    /// It may share its code with others: see `alike.cpp`.
+    pub(super) fn mark_as_alike(&self, function: FunctionValue<'c>) {
+        self.shared_functions.set(true);
+        function.add_attribute(AttributeLoc::Function, self.llcx.create_string_attribute("rbt-alike", ""));
     }
 
     fn attribute(&self, function: FunctionValue<'c>, name: &str) {

@@ -10,7 +10,10 @@ use inkwell::memory_buffer::MemoryBuffer;
 use inkwell::module::{FlagBehavior, Module};
 use inkwell::targets::{CodeModel, InitializationConfig, RelocMode, Target, TargetMachine, TargetTriple};
 use llvm_sys::LLVMDiagnosticSeverity;
-use llvm_sys::core::{LLVMContextSetDiagnosticHandler, LLVMDisposeMessage, LLVMGetDiagInfoDescription, LLVMGetDiagInfoSeverity};
+use llvm_sys::core::{
+    LLVMContextSetDiagnosticHandler, LLVMContextSetDiscardValueNames, LLVMDisposeMessage, LLVMGetDiagInfoDescription,
+    LLVMGetDiagInfoSeverity,
+};
 use llvm_sys::prelude::{LLVMDiagnosticInfoRef, LLVMMemoryBufferRef, LLVMModuleRef};
 use llvm_sys::target_machine::{LLVMCodeGenFileType, LLVMTargetMachineRef};
 
@@ -20,6 +23,11 @@ use super::shared::{SCRATCH, SCRATCH_SLOTS};
 use super::{CodegenCx, CodegenOptions, Problem, TargetFeatures};
 use crate::bug;
 use crate::diag::{Diagnostic, Source};
+
+/// The number of functions of statements that may remain: the kernel allows 256 functions of all kinds.
+const MAX_SHARED: usize = 80;
+/// The message if more remain.
+const NOT_ALIKE: &str = "too few statements came out alike";
 
 /// Messages of LLVM's back end. They are collected because its own handler would end the process.
 pub(super) type Errors = Vec<String>;
@@ -50,6 +58,11 @@ impl EmitError {
     /// A function alone needs more stack than the kernel allows.
     pub fn is_for_stack(&self) -> bool {
         self.messages.iter().any(|m| m.contains("stack limit"))
+    }
+
+    /// Statements that were expected to share functions did not: see [`CodegenOptions::shares_statements`].
+    pub fn is_for_sharing(&self) -> bool {
+        self.messages.iter().any(|m| m == NOT_ALIKE)
     }
 
     /// A function is longer than the range of its branches, which is 16 bits before Linux 6.6 (`codegen.cpp`).
@@ -112,16 +125,22 @@ unsafe extern "C" {
         kind: LLVMCodeGenFileType,
         known: *const Callbacks,
     ) -> LLVMMemoryBufferRef;
+    /// Lets functions that are marked as alike share their code where it is, and returns the number of those that remain. In `alike.cpp`.
+    fn rbt_share_alike(module: LLVMModuleRef) -> usize;
     /// Runs the constructors of LLVM's global objects, unless they ran before `main`. In `constructors.cpp`.
     fn rbt_construct_llvm();
 }
 
-/// A context for a module. LLVM is initialized here, not when rbt starts.
-pub fn new_context() -> Context {
+/// A context for a module. LLVM is initialized here, not when rbt starts. Only dumps need the names of values.
+pub fn new_context(dumps: Dumps) -> Context {
     static CONSTRUCTED: Once = Once::new();
     // SAFETY: called once, and every other use of LLVM needs a context
     CONSTRUCTED.call_once(|| unsafe { rbt_construct_llvm() });
-    Context::create()
+    let context = Context::create();
+    let is_dumped = dumps.ir || dumps.optimized || dumps.assembly;
+    // SAFETY: the context is valid
+    unsafe { LLVMContextSetDiscardValueNames((&context).as_ctx_ref(), i32::from(!is_dumped)) };
+    context
 }
 
 impl<'c> CodegenCx<'c> {
@@ -179,6 +198,7 @@ impl<'c> CodegenCx<'c> {
             problems: RefCell::default(),
             missing_helper_errors: RefCell::default(),
             next_event: Cell::default(),
+            shared_functions: Cell::default(),
         }
     }
 
@@ -198,6 +218,13 @@ impl<'c> CodegenCx<'c> {
             self.debug.describe_map(name, *global, *def);
         }
         self.debug.finalize();
+        if self.shared_functions.get() {
+            // SAFETY: the functions have only calls as users, and the builders are gone
+            let remaining = unsafe { rbt_share_alike(self.module.as_mut_ptr()) };
+            if remaining > MAX_SHARED {
+                return Err(vec![NOT_ALIKE.to_owned()].into());
+            }
+        }
         let text = |m: &Module| m.print_to_string().to_string();
         let ir = dumps.ir.then(|| text(&self.module));
         // a malformed module makes the back end abort, which cannot be prevented

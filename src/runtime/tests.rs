@@ -154,7 +154,7 @@ fn says(text: &str) -> Event {
 
 macro_rules! object {
     ($cx:ident, $body:block) => {{
-        let context = new_context();
+        let context = new_context(Dumps::default());
         let source = Source { name: "t.bt".into(), text: "one\ntwo\nthree\n".into() };
         let $cx = CodegenCx::new(&context, std::slice::from_ref(&source), TargetFeatures::default(), CodegenOptions::default());
         $body

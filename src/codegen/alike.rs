@@ -1,0 +1,139 @@
+//! Finds statements of a long body that may differ in numbers only.
+//!
+//! A program that runs once costs what its compilation and verification cost, which grows with its length. Statements of one
+//! shape are compiled as functions, of which those with the same code become one (`emit/alike.cpp`). Each statement is then
+//! a call.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::mem::discriminant;
+
+use super::{Gen, chunk};
+use crate::builtins::{Codegen, Event};
+use crate::sema::hir::{self, CallArg, Expr, ExprKind, Node, Stmt, StmtKind};
+
+/// The number of statements of one shape for which a function is worth its own cost.
+const MIN_ALIKE: u32 = 16;
+/// The number of shapes, the most frequent of a program, that become functions. The kernel allows 256 functions.
+const MAX_SHAPES: usize = 64;
+/// The least number of statements and expressions in such a statement. A call takes as many instructions as a simple assignment.
+const MIN_WEIGHT: u64 = 3;
+/// The same for an assignment of a number to a variable, which is a single instruction.
+const MIN_VARIABLE_WEIGHT: u64 = 8;
+
+/// The shapes of statements that become functions.
+#[derive(Default)]
+pub(super) struct AlikeStatements(BTreeSet<u64>);
+
+impl AlikeStatements {
+    /// Those of a body.
+    pub fn of(body: &[Stmt]) -> Self {
+        let mut frequencies: BTreeMap<u64, u32> = BTreeMap::new();
+        hir::visit_within(body, &mut |node, around| {
+            if let (Node::Stmt(stmt), 0) = (node, around.loops)
+                && let Some(shape) = shape(stmt)
+            {
+                *frequencies.entry(shape).or_default() += 1;
+            }
+        });
+        let mut shapes: Vec<(u32, u64)> = frequencies.into_iter().map(|(shape, n)| (n, shape)).filter(|(n, _)| *n >= MIN_ALIKE).collect();
+        shapes.sort_unstable_by(|a, b| b.cmp(a));
+        Self(shapes.into_iter().take(MAX_SHAPES).map(|(_, shape)| shape).collect())
+    }
+}
+
+impl Gen<'_, '_> {
+    /// Does this statement become a function?
+    pub(super) fn is_alike(&self, stmt: &Stmt) -> bool {
+        let Some(chunks) = &self.body.chunks else { return false };
+        !chunks.alike.0.is_empty() && chunks.has_room() && self.body.depth == 0 && shape(stmt).is_some_and(|s| chunks.alike.0.contains(&s))
+    }
+}
+
+/// A digest of everything in a statement but its numbers and the texts that its records do not contain. None if it cannot share
+/// a function with others.
+fn shape(stmt: &Stmt) -> Option<u64> {
+    let stmts = std::slice::from_ref(stmt);
+    if is_cheap(stmt) || hir::weight(stmts) < MIN_WEIGHT || chunk::is_large(stmts) {
+        return None;
+    }
+    let mut hash = DefaultHasher::new();
+    let mut differs = false;
+    // Texts that only the manifest has.
+    let mut apart: Vec<&Expr> = Vec::new();
+    hir::visit(stmts, &mut |node| match node {
+        Node::Stmt(stmt) => {
+            discriminant(&stmt.kind).hash(&mut hash);
+            match &stmt.kind {
+                StmtKind::SetMap { map, .. } => map.hash(&mut hash),
+                StmtKind::Aggregate { map, call, .. } => {
+                    map.hash(&mut hash);
+                    apart.extend(hash_call(call, &mut hash));
+                }
+                StmtKind::SetVar(var, _) | StmtKind::ZeroVar(var) => var.hash(&mut hash),
+                // loops have functions of their own, and leaving the body is not worth one
+                StmtKind::While { .. } | StmtKind::ForRange { .. } | StmtKind::ForMap { .. } | StmtKind::Repeat { .. } => differs = true,
+                StmtKind::Break | StmtKind::Continue | StmtKind::Return(_) => differs = true,
+                StmtKind::Expr(_) | StmtKind::If { .. } => {}
+            }
+        }
+        Node::Expr(e) => {
+            discriminant(&e.kind).hash(&mut hash);
+            if apart.iter().any(|text| std::ptr::eq(*text, e)) {
+                return;
+            }
+            e.ty.hash(&mut hash);
+            match &e.kind {
+                ExprKind::Str(text) => text.hash(&mut hash),
+                ExprKind::Var(var) | ExprKind::StepVar { var, .. } => var.hash(&mut hash),
+                ExprKind::Map(map, _) | ExprKind::ReadAgg(map, _) | ExprKind::StepMap { map, .. } => map.hash(&mut hash),
+                ExprKind::Context(arg) => arg.hash(&mut hash),
+                ExprKind::Unary(op, _) => discriminant(op).hash(&mut hash),
+                ExprKind::Binary(op, ..) => discriminant(op).hash(&mut hash),
+                ExprKind::Call(call) => {
+                    differs |= chunk::ends_probe(call);
+                    apart.extend(hash_call(call, &mut hash));
+                }
+                ExprKind::CallFn(function, _) => function.hash(&mut hash),
+                ExprKind::Field(_, field) => field.name.hash(&mut hash),
+                ExprKind::Int(_)
+                | ExprKind::Deref(..)
+                | ExprKind::Index(..)
+                | ExprKind::AddrOf(_)
+                | ExprKind::Cond(..)
+                | ExprKind::Block(..)
+                | ExprKind::Cast(..)
+                | ExprKind::Tuple(_) => {}
+            }
+        }
+    });
+    (!differs).then(|| hash.finish())
+}
+
+/// Adds a call without its arguments that are expressions. Returns the texts among them that its record does not contain.
+fn hash_call<'a>(call: &'a hir::Call, hash: &mut DefaultHasher) -> Vec<&'a Expr> {
+    call.row.name.hash(hash);
+    call.consts.hash(hash);
+    let only_in_manifest = matches!(call.row.codegen, Codegen::Event(Event { capture: None, .. }));
+    let mut apart = Vec::new();
+    for arg in &call.args {
+        match arg {
+            CallArg::Value(e) if only_in_manifest && matches!(e.kind, ExprKind::Str(_)) => apart.push(e),
+            CallArg::Value(_) => {}
+            CallArg::Map(map) | CallArg::Element(map, _) => map.hash(hash),
+            CallArg::Word(word) => word.hash(hash),
+            CallArg::Type(ty) => ty.hash(hash),
+        }
+    }
+    apart
+}
+
+/// Is its code about as long as a call? Records of numbers are written by a function anyway.
+fn is_cheap(stmt: &Stmt) -> bool {
+    if let StmtKind::SetVar(_, value) = &stmt.kind {
+        return value.ty.is_scalar() && hir::weight(std::slice::from_ref(stmt)) < MIN_VARIABLE_WEIGHT;
+    }
+    let StmtKind::Expr(Expr { kind: ExprKind::Call(call), .. }) = &stmt.kind else { return false };
+    let is_number = |arg: &CallArg| matches!(arg, CallArg::Value(e) if matches!(e.kind, ExprKind::Str(_)) || e.ty.is_scalar());
+    matches!(call.row.codegen, Codegen::Event(_)) && call.args.iter().all(is_number)
+}

@@ -1,0 +1,225 @@
+// Lets statements that came out alike share one function.
+//
+// In a long script, many statements differ in numbers only: constants of the script, indices of records and of failures. The
+// compiler puts each of them into a function of its own (`codegen/alike.rs`). Here, functions whose IR differs in numbers only
+// become one, which gets the numbers as arguments. If there are more numbers than parameters, it gets the place of a row in a
+// table of them.
+
+#include "llvm-c/Core.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/Hashing.h"
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/IR/Constants.h"
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/InstIterator.h"
+#include "llvm/IR/Instructions.h"
+#include "llvm/IR/Module.h"
+#include "llvm/Support/MathExtras.h"
+#include <unordered_map>
+
+using namespace llvm;
+
+// The parameters of these functions that pass numbers. The callers pass zeros until then.
+static const unsigned FIRST_NUMBER = 3, NUMBERS = 2;
+
+namespace {
+
+// A constant that may become an argument.
+struct Place {
+  Instruction *instruction;
+  unsigned operand;
+};
+
+// A function: what must be equal, and the numbers that may differ.
+struct Shape {
+  Function *function;
+  SmallVector<uint64_t, 0> tokens;
+  SmallVector<Place, 0> places;
+  SmallVector<uint64_t, 0> numbers;
+};
+
+// How a number follows from those that a call passes.
+struct Source {
+  unsigned column;
+  uint64_t added;
+};
+
+} // namespace
+
+// May an unknown number be here? The verifier must not need the value: it needs that of sizes and offsets.
+static bool may_vary(const Instruction &instruction, unsigned operand) {
+  const auto *number = dyn_cast<ConstantInt>(instruction.getOperand(operand));
+  if (!number || number->getBitWidth() < 8 || number->getBitWidth() > 64)
+    return false;
+  switch (instruction.getOpcode()) {
+  case Instruction::Store:
+    return operand == 0;
+  case Instruction::ICmp:
+  case Instruction::Add:
+  case Instruction::Sub:
+  case Instruction::Mul:
+  case Instruction::And:
+  case Instruction::Or:
+  case Instruction::Xor:
+    return true;
+  case Instruction::Call: {
+    // No function of the module needs to know its numbers, but helpers do.
+    const auto &call = cast<CallInst>(instruction);
+    const Function *callee = call.getCalledFunction();
+    return callee && !callee->isDeclaration() && operand < call.arg_size();
+  }
+  default:
+    return false;
+  }
+}
+
+static Shape shape_of(Function &function) {
+  Shape shape{&function, {}, {}, {}};
+  DenseMap<const Value *, uint64_t> local;
+  for (const Argument &argument : function.args())
+    local.insert({&argument, local.size()});
+  for (const BasicBlock &block : function) {
+    local.insert({&block, local.size()});
+    for (const Instruction &instruction : block)
+      local.insert({&instruction, local.size()});
+  }
+  auto add_value = [&](const Value *value) {
+    auto found = local.find(value);
+    shape.tokens.push_back(found == local.end() ? reinterpret_cast<uintptr_t>(value) : found->second);
+  };
+  shape.tokens.push_back(function.getVisibility());
+  for (BasicBlock &block : function)
+    for (Instruction &instruction : block) {
+      shape.tokens.push_back(instruction.getOpcode());
+      shape.tokens.push_back(instruction.getRawSubclassOptionalData());
+      shape.tokens.push_back(reinterpret_cast<uintptr_t>(instruction.getType()));
+      shape.tokens.push_back(instruction.getNumOperands());
+      for (unsigned i = 0; i < instruction.getNumOperands(); ++i) {
+        if (may_vary(instruction, i)) {
+          shape.tokens.push_back(reinterpret_cast<uintptr_t>(instruction.getOperand(i)->getType()));
+          shape.places.push_back({&instruction, i});
+          shape.numbers.push_back(cast<ConstantInt>(instruction.getOperand(i))->getZExtValue());
+        } else {
+          add_value(instruction.getOperand(i));
+        }
+      }
+      if (const auto *phi = dyn_cast<PHINode>(&instruction))
+        for (const BasicBlock *from : phi->blocks())
+          add_value(from);
+    }
+  return shape;
+}
+
+// Do functions with the same tokens have the same operations? (Tokens contain neither predicates nor alignments.)
+static bool is_same(const Function &a, const Function &b) {
+  auto at = inst_begin(b), end = inst_end(b);
+  for (const Instruction &instruction : instructions(a)) {
+    if (at == end || instruction.hasMetadataOtherThanDebugLoc() || at->hasMetadataOtherThanDebugLoc() || !instruction.isSameOperationAs(&*at))
+      return false;
+    ++at;
+  }
+  return at == end;
+}
+
+static unsigned width(const Place &place) { return place.instruction->getOperand(place.operand)->getType()->getIntegerBitWidth(); }
+
+// Makes the first of these functions do the work of all.
+static void share(Module &module, ArrayRef<Shape *> alike) {
+  Shape &first = *alike.front();
+  // Numbers with the same distance in all functions, such as those of failures, need one argument.
+  SmallVector<size_t, 0> columns, order;
+  SmallVector<std::optional<Source>, 0> sources(first.places.size());
+  for (size_t i = 0; i < first.places.size(); ++i)
+    if (any_of(alike, [&](const Shape *shape) { return shape->numbers[i] != first.numbers[i]; }))
+      order.push_back(i);
+  stable_sort(order, [&](size_t a, size_t b) { return width(first.places[a]) > width(first.places[b]); });
+  for (size_t i : order) {
+    uint64_t mask = maskTrailingOnes<uint64_t>(width(first.places[i]));
+    for (unsigned c = 0; c < columns.size() && !sources[i]; ++c) {
+      uint64_t added = first.numbers[i] - first.numbers[columns[c]];
+      if (all_of(alike, [&](const Shape *shape) { return !((shape->numbers[i] - shape->numbers[columns[c]] - added) & mask); }))
+        sources[i] = Source{c, added};
+    }
+    if (!sources[i]) {
+      sources[i] = Source{unsigned(columns.size()), 0};
+      columns.push_back(i);
+    }
+  }
+  // The table has a power of two of bytes, so that a mask bounds the place of a row, and one more row.
+  Function &function = *first.function;
+  IRBuilder<> builder(module.getContext());
+  GlobalVariable *table = nullptr;
+  size_t row = columns.size() * 8, bytes = PowerOf2Ceil(row * alike.size());
+  if (columns.size() > NUMBERS) {
+    SmallVector<uint64_t, 0> cells;
+    for (const Shape *shape : alike)
+      for (size_t column : columns)
+        cells.push_back(shape->numbers[column]);
+    cells.resize((bytes + row) / 8);
+    Constant *content = ConstantDataArray::get(module.getContext(), ArrayRef<uint64_t>(cells));
+    table = new GlobalVariable(module, content->getType(), true, GlobalValue::ExternalLinkage, content, function.getName() + "_numbers");
+    table->setSection(".rodata.text");
+    table->setAlignment(Align(8));
+  }
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (!sources[i])
+      continue;
+    auto [instruction, operand] = first.places[i];
+    builder.SetInsertPoint(instruction);
+    Value *number;
+    if (table) {
+      Value *at = builder.CreateAnd(function.getArg(FIRST_NUMBER), (bytes - 1) & ~uint64_t(7));
+      at = builder.CreateGEP(builder.getInt8Ty(), table, at);
+      at = builder.CreateConstGEP1_64(builder.getInt8Ty(), at, sources[i]->column * 8);
+      number = builder.CreateLoad(builder.getInt64Ty(), at);
+    } else {
+      number = function.getArg(FIRST_NUMBER + sources[i]->column);
+    }
+    if (sources[i]->added)
+      number = builder.CreateAdd(number, builder.getInt64(sources[i]->added));
+    instruction->setOperand(operand, builder.CreateTrunc(number, instruction->getOperand(operand)->getType()));
+  }
+  for (size_t n = 0; n < alike.size(); ++n) {
+    Shape &shape = *alike[n];
+    for (Use &use : make_early_inc_range(shape.function->uses())) {
+      auto *call = cast<CallInst>(use.getUser());
+      call->setCalledFunction(&function);
+      if (table)
+        call->setArgOperand(FIRST_NUMBER, builder.getInt64(n * row));
+      for (size_t c = 0; c < columns.size() && !table; ++c)
+        call->setArgOperand(FIRST_NUMBER + c, builder.getInt64(shape.numbers[columns[c]]));
+    }
+    if (n)
+      shape.function->eraseFromParent();
+  }
+}
+
+// Merges functions with the attribute `rbt-alike`, each of which has one caller. Returns the number of those that remain.
+extern "C" size_t rbt_share_alike(LLVMModuleRef reference) {
+  Module &module = *unwrap(reference);
+  std::vector<std::unique_ptr<Shape>> shapes;
+  std::vector<SmallVector<Shape *, 0>> groups;
+  std::unordered_map<size_t, SmallVector<size_t, 1>> by_hash;
+  for (Function &function : module) {
+    if (!function.hasFnAttribute("rbt-alike"))
+      continue;
+    auto shape = std::make_unique<Shape>(shape_of(function));
+    auto &candidates = by_hash[hash_combine_range(shape->tokens.begin(), shape->tokens.end())];
+    auto same = find_if(candidates, [&](size_t group) {
+      const Shape &first = *groups[group].front();
+      return first.tokens == shape->tokens && is_same(*first.function, function);
+    });
+    if (same == candidates.end()) {
+      candidates.push_back(groups.size());
+      groups.push_back({shape.get()});
+    } else {
+      groups[*same].push_back(shape.get());
+      shape->tokens.clear();
+    }
+    shapes.push_back(std::move(shape));
+  }
+  for (const auto &group : groups)
+    if (group.size() > 1)
+      share(module, group);
+  return groups.size();
+}
