@@ -61,7 +61,7 @@ fn scripts() -> Vec<(String, String)> {
 
 fn compare(script: &str, differs: &str) -> Result<Completion, Failed> {
     let bpftrace = std::env::var("RBT_TEST_BPFTRACE").unwrap_or_else(|_| "bpftrace".into());
-    let Ok(theirs) = Command::new(&bpftrace).args(["-q", "-e", script]).output() else {
+    let Ok(theirs) = Command::new(&bpftrace).args(["-q", "--no-warnings", "-e", script]).output() else {
         // bpftrace may not be installed.
         return Ok(Completion::ignored_with("needs bpftrace"));
     };
