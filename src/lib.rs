@@ -129,6 +129,11 @@
 //!   (`frames.rs` and `flow.rs` in `system/machine/arch/instructions`).
 //! - A probe whose maps, BPF stack or calls exceed a limit of the kernel is compiled without the frames of
 //!   interpreters, then without tables ([`codegen::Unwinding`]), and rbt warns about it.
+//! - Imported BPF objects are linked into that of the script where LLVM has emitted it (`emit/link.rs`), with libbpf's linker, so
+//!   limits, the cache, bundles and the loader see one object. The script knows their functions from BTF
+//!   (`system/bpf_object.rs`), which also describes the calls, because the linker compares both descriptions. libbpf trusts
+//!   objects: relocations with offsets beyond their section would make the linker write anywhere. So everything that it relies
+//!   on is checked first, and objects with programs, unknown sections or names of rbt's own are rejected.
 //! - Compiled scripts are kept between runs (`frontend/compiled.rs`). Code generation gets facts about the kernel from
 //!   a `TargetInfo` only, so a recorder in front of it (`system/portability/questions.rs`) knows them all: a kept script is used if
 //!   the same queries have the same answers. So is the code of rbt's own functions, such as the walk along a stack, for
@@ -192,8 +197,8 @@
 //!
 //! Basic modules (`diag` … `value`) import nothing from the layers below them in this file; tables use basic modules, `system` and
 //! `emit`; stages use tables, and only the data of other stages; the surface uses everything. `tests/tidy.rs` has the list, and
-//! allows each foreign library in one module: inkwell and llvm-sys in `emit`, pest in `syntax`, libbpf in `runtime`, blazesym in
-//! `runtime/symbolize.rs`, object, gimli, iced-x86, the demanglers, xz2, zstd, flate2 and lz4_flex in `system` (flate2 in `otlp` and `bundle`, too), globset in
+//! allows each foreign library in one module: inkwell and llvm-sys in `emit`, pest in `syntax`, libbpf in `runtime` (its linker in
+//! `emit/link.rs`), blazesym in `runtime/symbolize.rs`, object, gimli, iced-x86, the demanglers, xz2, zstd, flate2 and lz4_flex in `system` (flate2 in `otlp` and `bundle`, too), globset in
 //! `system/machine/glob.rs`, fnv in `cdecl` and `render/stack_keys.rs`, clap in `cli`, httparse in `serve` and `http`, rustls in `tls`, sha2 in `driver`, `bundle` and `state`, postcard in
 //! `frontend/compiled.rs` and `runtime/known_names.rs`.
 //!
@@ -210,6 +215,7 @@ pub mod failure;
 pub mod host;
 pub mod http;
 pub mod input;
+pub mod linked;
 pub mod literal;
 pub mod output;
 pub mod progress;

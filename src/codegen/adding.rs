@@ -249,6 +249,13 @@ impl Flow {
                 any
             }
             ExprKind::Call(call) => self.call(scope, call, guarded),
+            ExprKind::CallForeign(_, args) => {
+                let mut any = false;
+                for e in args {
+                    any |= self.depends(scope, e, guarded);
+                }
+                any
+            }
             ExprKind::CallFn(id, args) => {
                 let callee = (scope.0, Some(*id));
                 for (param, arg) in args.iter().enumerate() {

@@ -95,6 +95,7 @@ fn shape(stmt: &Stmt) -> Option<u64> {
                     apart.extend(hash_call(call, &mut hash));
                 }
                 ExprKind::CallFn(function, _) => function.hash(&mut hash),
+                ExprKind::CallForeign(function, _) => function.name.hash(&mut hash),
                 ExprKind::Field(_, field) => field.name.hash(&mut hash),
                 ExprKind::Int(_)
                 | ExprKind::Deref(..)

@@ -65,7 +65,7 @@ fn passes(stmts: &[Stmt], map: MapId) -> bool {
                 let tells = |a: &CallArg| matches!(a, CallArg::Map(m) | CallArg::Element(m, _) if *m == map);
                 !event.ends_probe && !args.iter().any(tells)
             }
-            // Functions of the script are not analyzed.
+            // Functions of the script are not analyzed; others know no maps of the script.
             Node::Expr(Expr { kind: ExprKind::CallFn(..), .. }) => false,
             Node::Stmt(_) | Node::Expr(_) => true,
         }

@@ -63,17 +63,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.fitted(r, &e.ty)
             }
             ExprKind::AddrOf(x) => {
-                let addr = if let ExprKind::Var(v) = x.kind {
-                    let at = self.var_ptr(v);
-                    self.e.addr(at)
-                } else if let ExprKind::Map(map, key) = &x.kind {
-                    let at = self.map_key(*map, key.as_deref());
-                    let handle = self.e.script_map(*map);
-                    let slot = self.e.lookup(handle, at);
-                    self.e.addr(slot)
-                } else {
-                    self.address_of(x)
-                };
+                let addr = self.storage_of(x);
                 let addr = self.e.forget_pointer_type(addr);
                 Operand::reg(e.ty.clone(), addr)
             }
@@ -97,6 +87,22 @@ impl<'a, 'c> Gen<'a, 'c> {
             ExprKind::StepMap { map, key, by, post } => self.step_map(*map, key.as_deref(), *by, *post, &e.ty),
             ExprKind::Call(call) => self.call(call),
             ExprKind::CallFn(f, args) => self.call_function(*f, args),
+            ExprKind::CallForeign(f, args) => self.call_foreign(f, args, &e.ty),
+        }
+    }
+
+    /// The address of a variable's or map element's storage, or of an lvalue in memory.
+    pub(super) fn storage_of(&mut self, e: &Expr) -> IntValue<'c> {
+        if let ExprKind::Var(v) = e.kind {
+            let at = self.var_ptr(v);
+            self.e.addr(at)
+        } else if let ExprKind::Map(map, key) = &e.kind {
+            let at = self.map_key(*map, key.as_deref());
+            let handle = self.e.script_map(*map);
+            let slot = self.e.lookup(handle, at);
+            self.e.addr(slot)
+        } else {
+            self.address_of(e)
         }
     }
 

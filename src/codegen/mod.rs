@@ -11,6 +11,7 @@
 //! - `double_buffer.rs`: maps that are printed and cleared in one step
 //! - `follow.rs`: the programs that track followed processes; `session.rs`: entries and returns that share a program
 //! - `walked.rs`: the limits of loops whose iterations the verifier follows
+//! - `foreign.rs`: imported objects and their functions
 //! - `unwind.rs`: facts about the kernel for unwinding user stacks
 //! - `artifact.rs`: the result, an object and its manifest
 
@@ -22,6 +23,7 @@ mod double_buffer;
 mod event;
 mod expr;
 mod follow;
+mod foreign;
 mod function;
 mod gates;
 mod latency_pairs;
@@ -343,7 +345,8 @@ fn compile_within(
         weighted_by,
     });
     let maps = maps.collect();
-    let built = cx.build(dumps, known)?;
+    let mut built = cx.build(dumps, known)?;
+    built.elf = foreign::linked(built.elf, &env.settings.license, script)?;
     let problem = |p: Problem| {
         let (pos, line) = place_with_uses(sources, &lines, script, p.span);
         artifact::Problem { helper: p.helper.map(Into::into), text: p.text, pos, line }
@@ -412,6 +415,7 @@ fn codegen_options(stack_limits: StackLimits, script: &hir::Script, env: &Env) -
         follows_at_run: env.invocation.late_bound.target,
         probes: script.probes.len() as u32,
         max_stacks: settings.max_stacks,
+        is_linked: !script.objects.is_empty(),
         ..CodegenOptions::default()
     }
 }

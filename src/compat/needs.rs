@@ -7,7 +7,8 @@ use crate::emit::{MapKind, helper_name};
 use crate::probes::{Attach, NO_TRAMPOLINES};
 use crate::settings::Settings;
 use crate::system::kernel::object_needs::{NeededMap, Needs, needs};
-use crate::system::{Feature, TargetInfo};
+use crate::system::{Feature, TargetInfo, TypeName};
+use crate::types::Type;
 use crate::value::Pos;
 
 /// A feature that the kernel lacks, or a limit that the script exceeds.
@@ -85,7 +86,14 @@ fn site_of(function: &str, programs: &[Program]) -> Option<String> {
 
 fn helpers(unmet: &mut Unmet, needs: &Needs, programs: &[Program], sys: &dyn TargetInfo) {
     for (number, function) in &needs.helpers {
-        let Some(name) = helper_name(*number) else { continue };
+        let Some(name) = helper_name(*number) else {
+            // only imported objects call such helpers
+            if !has_helper(*number, sys) {
+                let message = format!("the kernel has no helper with the number {number}, which the script needs");
+                unmet.lacks.push(UnmetNeed { rule: "no-helper", message, help: None, site: site_of(function, programs) });
+            }
+            continue;
+        };
         if name == OVERRIDE && !sys.has(Feature::Override) {
             let message = "the kernel does not allow probes to override functions".to_owned();
             let help = Some("use a kernel built with CONFIG_BPF_KPROBE_OVERRIDE".into());
@@ -107,6 +115,12 @@ fn helpers(unmet: &mut Unmet, needs: &Needs, programs: &[Program], sys: &dyn Tar
             unmet.lacks.push(UnmetNeed { rule: "no-map-type", message, help: None, site: site_of("", programs) });
         }
     }
+}
+
+/// Does the kernel have a helper of this number?
+fn has_helper(number: u32, sys: &dyn TargetInfo) -> bool {
+    let Some(Type::Enum(helpers)) = sys.type_named(TypeName::Enum, "bpf_func_id") else { return true };
+    helpers.variants.iter().any(|(name, value)| *value == i64::from(number) && !name.starts_with("__"))
 }
 
 pub(super) fn kernel_functions(unmet: &mut Unmet, names: &BTreeSet<String>, programs: &[Program], sys: &dyn TargetInfo) {

@@ -18,6 +18,7 @@ use super::builder::FunctionCx;
 use super::{KernelType, MapDef};
 use crate::bug;
 use crate::diag::{Source, short_names};
+use crate::linked::{CType, Signature};
 
 /// For a longer script, the object contains only the line numbers, not the text.
 const MAX_LINES: usize = 3000;
@@ -143,6 +144,41 @@ impl<'c> DebugInfo<'c> {
         Some(self.di.create_pointer_type("", target.as_type(), 64, 64, AddressSpace::default()).as_type())
     }
 
+    /// Describes a function of an imported object, in the form that the linker compares with that object's description.
+    pub fn describe_foreign_function(&self, function: FunctionValue<'c>, name: &str, signature: &Signature) {
+        let params: Vec<DIType> = signature.params.iter().filter_map(|(_, ty)| self.c_type(ty)).collect();
+        let ty = self.di.create_subroutine_type(self.file(), self.c_type(&signature.result), &params, 0);
+        let unit = self.unit.as_debug_info_scope();
+        let scope = self.di.create_function(unit, name, None, self.file(), 1, ty, false, false, 1, 0, true);
+        function.set_subprogram(scope);
+    }
+
+    /// A type in C; none for `void`. Structures have only their names, by which the linker compares them.
+    fn c_type(&self, ty: &CType) -> Option<DIType<'c>> {
+        let (scope, file) = (self.unit.as_debug_info_scope(), self.file());
+        Some(match ty {
+            CType::Void => return None,
+            CType::Bool => self.basic("char", 8),
+            CType::Int(int) => self.basic("int", u64::from(int.bytes) * 8),
+            CType::Enum(name, int) => {
+                let bits = u64::from(int.bytes) * 8;
+                self.di.create_enumeration_type(scope, name, file, 1, bits, 8, &[], self.basic("int", bits)).as_type()
+            }
+            CType::Struct { name, union: false } => {
+                self.di.create_struct_type(scope, name, file, 1, 0, 8, 0, None, &[], 0, None, "").as_type()
+            }
+            CType::Struct { name, union: true } => self.di.create_union_type(scope, name, file, 1, 0, 8, 0, &[], 0, "").as_type(),
+            CType::Array(elem, count) => {
+                let elem = self.c_type(elem)?;
+                self.di.create_array_type(elem, 0, 8, std::slice::from_ref(&(0..i64::from(*count)))).as_type()
+            }
+            CType::Pointer(to) => match self.c_type(to) {
+                Some(to) => self.di.create_pointer_type("", to, 64, 64, AddressSpace::default()).as_type(),
+                None => self.void_pointer(),
+            },
+        })
+    }
+
     /// `void *`: a pointer to no type.
     fn void_pointer(&self) -> DIType<'c> {
         // SAFETY: no pointee means void; the name has no bytes; DIType as below
@@ -216,6 +252,14 @@ impl<'c> DebugInfo<'c> {
         let shape = self.di.create_array_type(self.long(), words as u64 * 64, 64, std::slice::from_ref(&(0..words))).as_type();
         let scope = self.unit.as_debug_info_scope();
         let var = self.di.create_global_variable_expression(scope, name, "", self.file(), 0, shape, false, None, None, 64);
+        global.set_metadata(var.as_metadata_value(self.cx), 0);
+    }
+
+    /// Describes an array of this number of characters.
+    pub fn describe_text(&self, name: &str, global: GlobalValue<'c>, size: u64) {
+        let shape = self.di.create_array_type(self.basic("char", 8), size * 8, 8, std::slice::from_ref(&(0..size as i64))).as_type();
+        let scope = self.unit.as_debug_info_scope();
+        let var = self.di.create_global_variable_expression(scope, name, "", self.file(), 0, shape, false, None, None, 8);
         global.set_metadata(var.as_metadata_value(self.cx), 0);
     }
 

@@ -14,6 +14,7 @@
 //! - `mem.rs`: allocation outside of the 512-byte stack, loads, stores; `text.rs`: strings; `order.rs`: comparing and searching
 //!   memory
 //! - `map.rs`: maps; `ring.rs`: records; `probe_counters.rs`: counters; `helper.rs`: kernel helpers; `kfunc.rs`: kernel functions
+//! - `foreign.rs`: functions of imported objects; `link.rs`: linking these; `libbpf_log.rs`: the messages of libbpf
 //! - `task.rs`: the current task; `follow.rs`: the processes of `--follow`
 //! - `python/`: Python frames of the current thread
 //! - `unwind/`: user stacks by unwind tables
@@ -35,10 +36,13 @@ mod debug_info;
 mod double_buffer;
 mod flow;
 mod follow;
+mod foreign;
 mod gate;
 pub mod helper;
 pub mod kfunc;
 mod known_code;
+pub mod libbpf_log;
+pub mod link;
 mod loop_limit;
 mod map;
 mod mem;

@@ -105,6 +105,8 @@ pub struct CodegenOptions {
     pub max_stacks: u64,
     /// Statements of a long program that come out alike share a function.
     pub shares_statements: bool,
+    /// Other objects will be linked with this one, so its symbols need descriptions.
+    pub is_linked: bool,
 }
 
 impl Default for CodegenOptions {
@@ -123,6 +125,7 @@ impl Default for CodegenOptions {
             probes: 0,
             max_stacks: 0,
             shares_statements: true,
+            is_linked: false,
         }
     }
 }
@@ -196,6 +199,10 @@ impl<'c> CodegenCx<'c> {
         g.set_constant(true);
         g.set_alignment(8);
         g.set_section(Some(".rodata.text"));
+        if self.options.is_linked {
+            // the linker requires a description of other symbols
+            g.set_linkage(Linkage::Internal);
+        }
         texts.insert(bytes.to_vec(), g);
         g.as_pointer_value()
     }
@@ -207,7 +214,9 @@ impl<'c> CodegenCx<'c> {
             return g.as_pointer_value();
         }
         let ty = self.i64t().array_type(size.div_ceil(8));
-        let g = self.module.add_global(ty, None, name);
+        // another object may have a variable `state`
+        let symbol = if self.options.is_linked { format!("rbt_{name}") } else { name.to_owned() };
+        let g = self.module.add_global(ty, None, &symbol);
         g.set_initializer(&ty.const_zero());
         g.set_section(Some(section));
         g.set_alignment(8);
@@ -216,7 +225,7 @@ impl<'c> CodegenCx<'c> {
         if section.starts_with(".rodata") {
             g.set_constant(true);
         }
-        self.debug.describe_data(name, g, size);
+        self.debug.describe_data(&symbol, g, size);
         self.data_globals.borrow_mut().insert(name.into(), g);
         g.as_pointer_value()
     }

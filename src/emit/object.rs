@@ -179,6 +179,9 @@ impl<'c> CodegenCx<'c> {
         let license = module.add_global(text.get_type(), None, "LICENSE");
         license.set_initializer(&text);
         license.set_section(Some("license"));
+        if options.is_linked {
+            debug.describe_text("LICENSE", license, options.license.len() as u64 + 1);
+        }
         Self {
             llcx,
             machine,

@@ -161,6 +161,7 @@ fn append_script(script: &mut ast::Script, more: ast::Script) {
     script.c_part.extend(more.c_part);
     script.config.extend(more.config);
     script.items.extend(more.items);
+    script.objects.extend(more.objects);
     for builtin in more.library {
         if !script.library.contains(&builtin) {
             script.library.push(builtin);

@@ -1,4 +1,4 @@
-//! `import "x";`: reads imported files, and the files that they import, into one tree.
+//! `import "x";`: reads imported files, and the files that they import, into one tree, with the BPF objects among them.
 //!
 //! A path is relative to the importing script. Each file is imported once, so scripts may import each other. Imported
 //! definitions precede those of the importing script, so their `begin` probes run first. Anyone who can write to an
@@ -8,11 +8,14 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use super::clang;
 use crate::diag::{Diagnostic, Diagnostics, Source, Span};
 use crate::failure::reason;
 use crate::input;
 use crate::syntax::{self, ast};
+use crate::system::bpf_object;
 
 /// Maximum number of imported files.
 const MAX_FILES: usize = 1000;
@@ -90,7 +93,6 @@ impl Importer<'_> {
         if self.imported.contains(&real) {
             return Ok(());
         }
-        let shown = path.display();
         if real.is_dir() {
             self.imported.insert(real);
             require_safe_permissions(path).map_err(|(why, help)| fault(why).help(help))?;
@@ -102,7 +104,7 @@ impl Importer<'_> {
         }
         let kind = kind(path).ok_or_else(|| {
             fault("its type is unknown".into())
-                .help("names of rbt scripts end in .bt and those of C headers in .h; a directory imports all of its files")
+                .help("names of rbt scripts end in .bt, of C headers in .h, of BPF objects in .bpf.o, and of their sources in .bpf.c; a directory imports all of its files")
         })?;
         for place in [Some(path), real.parent()].into_iter().flatten() {
             require_safe_permissions(place).map_err(|(why, help)| fault(why).help(help))?;
@@ -116,11 +118,46 @@ impl Importer<'_> {
                 self.tree.c_part.push(ast::CItem { text: header, span, define: None });
                 Ok(())
             }
-            Kind::CSource => Err(fault("rbt does not compile C".into()).help(format!(
-                "write the functions as `fn` in a .bt file; types and constants alone can be imported from a .h file ({shown})"
-            ))),
-            Kind::Object => Err(fault("rbt does not link BPF objects".into()).help("write the functions as `fn` in a .bt file")),
+            Kind::Object => {
+                let bytes = self.read(path, span)?;
+                self.object(path, bytes, None, span)
+            }
+            Kind::CSource => {
+                let text = self.read_text(path, span)?;
+                let bytes = clang::compile(path).map_err(|d| Diagnostic { span, ..d })?;
+                self.object(path, bytes, Some(text), span)
+            }
         }
+    }
+
+    /// The contents of a file.
+    fn read(&mut self, path: &Path, span: Span) -> Result<Vec<u8>, Diagnostic> {
+        let fault = |why: String| Diagnostic::error("bad-import", span, format!("cannot import {}: {why}", path.display()));
+        let bytes = input::read_regular(path, input::TEXT.min(self.remaining_bytes)).map_err(|e| {
+            let all = e.kind() == ErrorKind::FileTooLarge && self.remaining_bytes < input::TEXT;
+            fault(if all { format!("that would be more than {} megabytes in all", MAX_BYTES >> 20) } else { reason(&e) })
+        })?;
+        self.remaining_bytes -= bytes.len() as u64;
+        Ok(bytes)
+    }
+
+    fn read_text(&mut self, path: &Path, span: Span) -> Result<String, Diagnostic> {
+        let not_text = |_| Diagnostic::error("bad-import", span, format!("cannot import {}: it is not UTF-8 text", path.display()));
+        String::from_utf8(self.read(path, span)?).map_err(not_text)
+    }
+
+    /// Adds an object, which may have been compiled from `text`.
+    fn object(&mut self, path: &Path, bytes: Vec<u8>, text: Option<String>, span: Span) -> Result<(), Diagnostic> {
+        let fault = |why: String| Diagnostic::error("bad-import", span, format!("cannot import {}: {why}", path.display()));
+        if self.sources.len() >= MAX_FILES {
+            return Err(fault(format!("that would be more than {MAX_FILES} files")));
+        }
+        let object = bpf_object::read(path.display().to_string(), bytes).map_err(fault)?;
+        // what identifies the script, such as its digest, includes the object
+        let text = text.unwrap_or_else(|| format!("{:032x}\n", object.digest));
+        self.sources.push(Source { name: object.name.clone(), text });
+        self.tree.objects.push((Arc::new(object), span));
+        Ok(())
     }
 
     fn script(&mut self, path: &Path, span: Span) -> Result<(), Diagnostic> {
@@ -131,12 +168,7 @@ impl Importer<'_> {
         if self.depth >= MAX_IMPORT_DEPTH {
             return Err(fault(format!("imports are nested more than {MAX_IMPORT_DEPTH} deep")));
         }
-        let bytes = input::read_regular(path, input::TEXT.min(self.remaining_bytes)).map_err(|e| {
-            let all = e.kind() == ErrorKind::FileTooLarge && self.remaining_bytes < input::TEXT;
-            fault(if all { format!("that would be more than {} megabytes in all", MAX_BYTES >> 20) } else { reason(&e) })
-        })?;
-        self.remaining_bytes -= bytes.len() as u64;
-        let text = String::from_utf8(bytes).map_err(|_| fault("it is not UTF-8 text".into()))?;
+        let text = self.read_text(path, span)?;
         let source = Source { name: path.display().to_string(), text };
         let tree = syntax::parse_as(&source, index);
         self.sources.push(source);

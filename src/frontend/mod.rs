@@ -20,6 +20,7 @@ use crate::system::{Feature, TargetInfo};
 use crate::terminal::{self, paint};
 use read::read;
 pub mod args;
+mod clang;
 pub(crate) mod compiled;
 pub mod entry;
 pub mod explain;

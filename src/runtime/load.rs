@@ -4,7 +4,6 @@
 //! repeats the load with a log buffer if the kernel rejects it.
 #![allow(unsafe_code)] // libbpf's C API, and memory shared with programs
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -27,6 +26,7 @@ use crate::codegen::artifact::{
     LoadConstants, Manifest, Map, NAMES, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, ProbeCounters, Program, RING, SCRATCH,
     SCRATCH_SLOTS, START_SECTION, STATE_SECTION, TALLIES_SECTION, THREADS_SECTION, ThreadTable, second, stacks_name, unwind,
 };
+use crate::emit::libbpf_log;
 use crate::failure::reason;
 use crate::probes::{self, Attach};
 use crate::settings::{Invocation, MissingProbes, Settings};
@@ -88,15 +88,6 @@ impl MapFd {
     }
 }
 
-thread_local! {
-    /// Messages of libbpf on this thread.
-    static SAID: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
-}
-
-fn listen(_: PrintLevel, message: String) {
-    SAID.with_borrow_mut(|messages| messages.push(message));
-}
-
 /// Existing maps, and the arguments of the run.
 #[derive(Clone, Copy)]
 pub(super) struct LoadContext<'a> {
@@ -148,25 +139,24 @@ pub(super) fn load(
     let level = if selected.libbpf { PrintLevel::Debug } else { PrintLevel::Warn };
     let mut left_out: BTreeMap<usize, String> = BTreeMap::new();
     loop {
-        SAID.with_borrow_mut(Vec::clear);
-        let before = libbpf_rs::set_print(Some((level, listen)));
         let mut verified = Vec::new();
-        let wanted = if selected.verifier { Logs::OfAll(&mut verified) } else { Logs::OfRefused };
-        let loaded = open_and_load(artifact, settings, sys, context, wanted, &left_out);
-        let loaded = loaded.or_else(|why| match why.downcast::<VerifierError>() {
-            // before Linux 6.4 the end of the log is cut off, which contains the reason
-            Ok(cut) if cut.log.len() as u64 + 2 >= settings.log_size => {
-                match open_and_load(artifact, settings, sys, context, Logs::Brief, &left_out).map_err(anyhow::Error::downcast) {
-                    Ok(loaded) => Ok(loaded),
-                    Err(Ok(VerifierError { reason, suggestion, .. })) => Err(VerifierError { reason, suggestion, ..cut }.into()),
-                    Err(Err(_)) => Err(cut.into()),
+        let load = || {
+            let wanted = if selected.verifier { Logs::OfAll(&mut verified) } else { Logs::OfRefused };
+            let loaded = open_and_load(artifact, settings, sys, context, wanted, &left_out);
+            loaded.or_else(|why| match why.downcast::<VerifierError>() {
+                // before Linux 6.4 the end of the log is cut off, which contains the reason
+                Ok(cut) if cut.log.len() as u64 + 2 >= settings.log_size => {
+                    match open_and_load(artifact, settings, sys, context, Logs::Brief, &left_out).map_err(anyhow::Error::downcast) {
+                        Ok(loaded) => Ok(loaded),
+                        Err(Ok(VerifierError { reason, suggestion, .. })) => Err(VerifierError { reason, suggestion, ..cut }.into()),
+                        Err(Err(_)) => Err(cut.into()),
+                    }
                 }
-            }
-            Ok(refused) => Err(refused.into()),
-            Err(why) => Err(why),
-        });
-        libbpf_rs::set_print(before);
-        let messages = SAID.take();
+                Ok(refused) => Err(refused.into()),
+                Err(why) => Err(why),
+            })
+        };
+        let (loaded, messages) = libbpf_log::capture(level, load);
         if selected.libbpf {
             messages.iter().for_each(|line| log(line.trim_end()));
         }
@@ -584,13 +574,13 @@ fn collect(
 /// The error of a failed load: the verifier's reason if it gave one.
 fn refusal(why: libbpf_rs::Error, log: &[u8], manifest: &Manifest) -> anyhow::Error {
     let text = String::from_utf8_lossy(log.split(|b| *b == 0).next().unwrap_or_default());
-    let failure = SAID.with_borrow(|messages| messages.iter().find_map(|line| unloadable::failure(line).map(str::to_owned)));
+    let failure = libbpf_log::find(|line| unloadable::failure(line).map(str::to_owned));
     let too_large = failure.as_deref().is_some_and(|failure| verifier_log::read("", "", Some(failure)).is_too_large());
     if text.trim().is_empty() && !too_large {
         return why.into();
     }
     // libbpf stops at the first program that fails, and names it
-    let function = SAID.with_borrow(|messages| messages.iter().find_map(|line| unloadable::failed_program(line)));
+    let function = libbpf_log::find(|line| unloadable::failed_program(line));
     let program = manifest.programs.iter().find(|p| Some(&p.function) == function.as_ref());
     let name = match program.map(|p| p.sites.as_slice()) {
         Some([site]) => site.name.clone(),

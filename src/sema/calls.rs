@@ -34,6 +34,9 @@ impl BodyChecker<'_> {
         if let Some(f) = self.own_function(name) {
             return self.call_function(f, &[], span);
         }
+        if let Some(f) = self.foreign_function(name) {
+            return self.call_foreign(f, &[], span);
+        }
         if self.is_macro(name, &[]) {
             return self.macro_value(name, &[], span);
         }
@@ -73,6 +76,9 @@ impl BodyChecker<'_> {
     pub fn call(&mut self, name: &str, name_span: Span, args: &[ast::Arg], span: Span) -> Expr {
         if let Some(f) = self.own_function(name) {
             return self.call_function(f, args, span);
+        }
+        if let Some(f) = self.foreign_function(name) {
+            return self.call_foreign(f, args, span);
         }
         if self.is_macro(name, args) {
             return self.macro_value(name, args, span);

@@ -187,7 +187,9 @@ impl BodyChecker<'_> {
                 let name = call.row.name;
                 self.fail("no-value", e.span, format!("{name} returns no value"))
             }
-            ExprKind::CallFn(..) if e.ty == Type::Void => self.fail("no-value", e.span, "this function returns no value"),
+            ExprKind::CallFn(..) | ExprKind::CallForeign(..) if e.ty == Type::Void => {
+                self.fail("no-value", e.span, "this function returns no value")
+            }
             ExprKind::Cond(..) | ExprKind::Block(..) if e.ty == Type::Void => error_expr(e.span),
             _ => e,
         }

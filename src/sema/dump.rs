@@ -176,6 +176,9 @@ impl Dump<'_> {
             ExprKind::StepVar { var, by, post } => step(&self.var_name(*var), *by, *post),
             ExprKind::StepMap { map, key, by, post } => step(&self.map_name(*map, key.as_deref()), *by, *post),
             ExprKind::Call(call) => self.call(call),
+            ExprKind::CallForeign(f, args) => {
+                format!("{}({})", f.name, args.iter().map(|e| self.expr(e)).collect::<Vec<_>>().join(", "))
+            }
             ExprKind::CallFn(f, args) => {
                 let name = self.functions.get(*f).map_or("?", |f| f.name.as_str());
                 format!("{name}({})", args.iter().map(|e| self.expr(e)).collect::<Vec<_>>().join(", "))

@@ -4,9 +4,11 @@
 
 use std::borrow::Cow;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::builtins::{Builtin, CallSite, Lit, MapId};
 use crate::diag::Span;
+use crate::linked;
 use crate::probes::{ArgRef, ProbeSite};
 use crate::settings::Mechanism;
 use crate::syntax::ast::{AttachPoint, BinOp, UnOp};
@@ -25,6 +27,8 @@ pub struct Script {
     /// The uses of the script's macros, and of their parameters: [`Span::expansion`] is an index into it plus one. A use in the
     /// expansion of another macro belongs to that expansion.
     pub macro_uses: Vec<Span>,
+    /// Imported objects, and the places of the imports.
+    pub objects: Vec<(Arc<linked::Object>, Span)>,
 }
 
 /// A map.
@@ -270,6 +274,17 @@ pub enum ExprKind {
     Call(Call),
     /// A call of a function that the script defines; arguments have its parameters' types.
     CallFn(FunctionId, Vec<Expr>),
+    /// A call of a function of an imported object; arguments are scalars.
+    CallForeign(Rc<ForeignFunction>, Vec<Expr>),
+}
+
+/// A function of an imported object.
+#[derive(Debug, PartialEq)]
+pub struct ForeignFunction {
+    /// Its name.
+    pub name: String,
+    /// Its parameters and result in C.
+    pub signature: linked::Signature,
 }
 
 /// A call of a builtin.
@@ -559,7 +574,9 @@ impl Expr {
             }
             ExprKind::Index(a, b) | ExprKind::Binary(_, a, b) => [a, b].into_iter().for_each(|e| visit(Child::Expr(e))),
             ExprKind::Cond(a, b, c) => [a, b, c].into_iter().for_each(|e| visit(Child::Expr(e))),
-            ExprKind::Tuple(all) | ExprKind::CallFn(_, all) => all.iter_mut().for_each(|e| visit(Child::Expr(e))),
+            ExprKind::Tuple(all) | ExprKind::CallFn(_, all) | ExprKind::CallForeign(_, all) => {
+                all.iter_mut().for_each(|e| visit(Child::Expr(e)))
+            }
             ExprKind::Call(call) => call.visit_parts(visit),
         }
     }
@@ -587,7 +604,9 @@ impl Expr {
                 b.walk(around, visit);
                 c.walk(around, visit);
             }
-            ExprKind::Tuple(all) | ExprKind::CallFn(_, all) => all.iter().for_each(|e| e.walk(around, visit)),
+            ExprKind::Tuple(all) | ExprKind::CallFn(_, all) | ExprKind::CallForeign(_, all) => {
+                all.iter().for_each(|e| e.walk(around, visit))
+            }
             ExprKind::Call(call) => call.walk(around, visit),
         }
     }

@@ -15,6 +15,7 @@ mod convert;
 pub mod dump;
 mod expr;
 mod fold;
+mod foreign;
 mod format;
 mod functions;
 pub mod hir;
@@ -35,6 +36,7 @@ use std::collections::{BTreeMap, HashMap};
 use crate::builtins::{self, Builtin};
 use crate::cdecl;
 use crate::diag::{Diagnostic, Diagnostics, Severity, Span};
+use crate::linked;
 use crate::probes::{Attach, Env, KINDS, ProbeKind, Shared, shared};
 use crate::settings::{Invocation, Settings};
 use crate::syntax::ast;
@@ -87,6 +89,8 @@ pub(crate) struct CheckContext<'a> {
     macros: Vec<&'a ast::Macro>,
     /// The script's functions.
     functions: Vec<&'a ast::Function>,
+    /// The functions of imported objects.
+    foreign: Vec<&'a linked::Function>,
     /// The macros of builtins.
     library: &'a [ast::Macro],
     /// The C part's `#define`s that are expressions.
@@ -146,6 +150,7 @@ fn check_with(script: &ast::Script, env: &Env, tables: &Tables, given: &[hir::Ma
         invocation,
         tables,
         macros,
+        foreign: script.objects.iter().flat_map(|(object, _)| &object.functions).collect(),
         library: &script.library,
         functions,
         defines,
@@ -184,7 +189,11 @@ fn check_with(script: &ast::Script, env: &Env, tables: &Tables, given: &[hir::Ma
     // a missing probe may be the one that assigns them
     diags.retain(|d| !incomplete || d.code != "undefined-map");
     let diags = tidy(root_causes(diags));
-    if diags.failed() { Err(diags) } else { Ok((hir::Script { maps: map_table, probes, macro_uses: check_cx.macro_uses() }, diags)) }
+    if diags.failed() {
+        Err(diags)
+    } else {
+        Ok((hir::Script { maps: map_table, probes, macro_uses: check_cx.macro_uses(), objects: script.objects.clone() }, diags))
+    }
 }
 
 /// The result of [`infer`].
@@ -386,6 +395,7 @@ fn collect_own<'a>(script: &'a ast::Script, diags: &mut Vec<Diagnostic>) -> (Vec
     }
     macros::duplicates(&macros, diags);
     functions::duplicates(&functions, diags);
+    foreign::duplicates(script, &macros, &functions, diags);
     (macros, functions)
 }
 

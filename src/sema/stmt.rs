@@ -492,7 +492,9 @@ pub fn ends(s: &Stmt) -> bool {
 pub fn has_effect(e: &Expr) -> bool {
     match &e.kind {
         ExprKind::Call(call) => call.args.iter().any(|a| matches!(a, super::hir::CallArg::Value(e) if has_effect(e))) || !is_plain(call),
-        ExprKind::StepVar { .. } | ExprKind::StepMap { .. } | ExprKind::Block(..) | ExprKind::CallFn(..) => true,
+        ExprKind::StepVar { .. } | ExprKind::StepMap { .. } | ExprKind::Block(..) | ExprKind::CallFn(..) | ExprKind::CallForeign(..) => {
+            true
+        }
         ExprKind::Int(_) | ExprKind::Str(_) | ExprKind::Var(_) | ExprKind::Context(_) => false,
         ExprKind::Map(_, key) | ExprKind::ReadAgg(_, key) => key.as_deref().is_some_and(has_effect),
         ExprKind::Field(e, _) | ExprKind::Deref(e, _) | ExprKind::Unary(_, e) | ExprKind::AddrOf(e) | ExprKind::Cast(e, _) => has_effect(e),

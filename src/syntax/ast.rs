@@ -1,6 +1,9 @@
 //! The syntax tree: shapes and spans, without resolved names.
 
+use std::sync::Arc;
+
 use crate::diag::Span;
+use crate::linked;
 
 /// Maximum height of an expression's tree: a sum of this many terms reaches it. It limits the stack of recursive
 /// functions over the tree.
@@ -24,6 +27,8 @@ pub struct Script {
     pub config: Vec<ConfigItem>,
     /// `import "…";`
     pub imports: Vec<(String, Span)>,
+    /// The BPF objects that it imports, and the places of the imports.
+    pub objects: Vec<(Arc<linked::Object>, Span)>,
     /// Probes, macros, functions and map declarations in order.
     pub items: Vec<Item>,
     /// Macros of builtins that the script may use; their places are in [`LIBRARY`].

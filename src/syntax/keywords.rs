@@ -122,8 +122,9 @@ pub const KEYWORDS: &[Keyword] = &[
     statement(
         "import",
         "import \"PATH\";",
-        "Imports the definitions of another script, of a C header, or of a directory of them. The path is relative to the \
-         importing script. Names of bpftrace's standard library need no import.",
+        "Imports the definitions of another script (.bt), of a C header (.h), the functions of a BPF object (.bpf.o) or of its \
+         source in C (.bpf.c), which clang compiles, or a directory of such files. The path is relative to the importing script. \
+         Names of bpftrace's standard library need no import.",
         "import \"stdlib\"; begin { print(1); }",
     ),
     statement(

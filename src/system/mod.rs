@@ -4,6 +4,7 @@
 //! `Snapshot` from a file, and `Fake` from the text of a test. Answers are facts, never guesses from a version number.
 
 pub mod binary;
+pub mod bpf_object;
 pub(crate) mod cache;
 pub mod events;
 pub mod fake;

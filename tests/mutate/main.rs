@@ -9,11 +9,13 @@
 //! cargo test --release --test mutate -- long COUNT [SEED [FROM]]       try COUNT scripts of a seed, starting at number FROM
 //! cargo test --release --test mutate -- show SEED NUMBER               print a script
 //! cargo test --release --test mutate -- damage COUNT [SEED]            try COUNT files with damaged call frame information
+//! cargo test --release --test mutate -- objects COUNT [SEED]           try COUNT damaged BPF objects
 //! RBT_MUTATE_COMPILE=N cargo test …                                    compile only one in N of the scripts (default 1)
 //! ```
 //!
 //! Other inputs are changed in the same way: documents with the states of runs are merged, descriptions of bundles are read, and
-//! call frame information is compiled. Names of processes and functions are composed of characters that have a meaning in an
+//! call frame information is compiled. Damaged BPF objects are linked.
+//! Names of processes and functions are composed of characters that have a meaning in an
 //! output format, and are rendered in all formats.
 //!
 //! The scripts run in separate processes. If a process crashes or hangs, its script is reported, and the run continues. A number
@@ -26,6 +28,7 @@ mod change;
 mod corpus;
 mod frames;
 mod names;
+mod objects;
 mod states;
 mod work;
 
@@ -59,6 +62,11 @@ fn main() -> ExitCode {
             println!("{}", done.as_ref().map_or_else(|e| e.clone(), |n| format!("{n} tables with rows")));
             return if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
+        Some("objects") => {
+            let done = objects::run(number(2, 1), number(1, 1000));
+            println!("{}", done.as_ref().map_or_else(String::clone, |()| "linked".into()));
+            return if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        }
         Some("work") => {
             // With this limit, a script that needs too much memory does not affect others.
             let most = libc::rlimit { rlim_cur: MEMORY, rlim_max: MEMORY };
@@ -81,9 +89,10 @@ fn main() -> ExitCode {
     let states = Trial::test("mutate::states", || states::run(1, 1500).map_err(Into::into));
     let frames = Trial::test("mutate::frames", || frames::run(1, 500).map(drop).map_err(Into::into));
     let bundles = Trial::test("mutate::bundles", || bundles::run(1, 1500).map_err(Into::into));
+    let objects = Trial::test("mutate::objects", || objects::run(1, 300).map_err(Into::into));
     let names = Trial::test("mutate::names", || names::run(1, 3000).map_err(Into::into));
     let bounded = Trial::test("mutate::frames_are_bounded", || frames::bounded().map_err(Into::into));
-    libtest_mimic::run(&args, vec![unchanged, changed, states, bundles, frames, names, bounded]).exit_code()
+    libtest_mimic::run(&args, vec![unchanged, changed, states, bundles, frames, objects, names, bounded]).exit_code()
 }
 
 /// The results of many scripts.

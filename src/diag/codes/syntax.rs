@@ -9,7 +9,7 @@ pub(super) const CODES: &[Code] = &[
     error("bad-escape", "a backslash in a string does not begin a known escape")
         .remedy(r#"the escapes are \n \t \r \a \b \f \v \\ \" \0 to \377 and \x00 to \xff"#)
         .example(r#"begin { printf("a\qb\n"); }"#, r#"begin { printf("a\\qb\n"); }"#),
-    error("bad-import", "an imported file is missing, unreadable, or of a kind that cannot be imported")
+    error("bad-import", "an imported file is missing, unreadable, or cannot be imported")
         .example(r#"import "no-such-file.bt"; begin { exit(); }"#, r#"import "stdlib/base"; begin { exit(); }"#),
     error("bad-number", "a number is malformed or needs more than 64 bits")
         .remedy("write 12, 1_000, 0x1f, 1e6 or a time such as 10ms, up to 2^64 - 1")

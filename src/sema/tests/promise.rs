@@ -43,7 +43,7 @@ fn stmts(body: &[Stmt], p: &Probe, s: &Script) {
         match &stmt.kind {
             StmtKind::Expr(e) => match &e.kind {
                 ExprKind::Call(c) => call(c, p, s),
-                ExprKind::CallFn(_, args) => args.iter().for_each(|e| value(e, p, s)),
+                ExprKind::CallFn(_, args) | ExprKind::CallForeign(_, args) => args.iter().for_each(|e| value(e, p, s)),
                 _ => value(e, p, s),
             },
             StmtKind::SetVar(v, e) => {
@@ -137,6 +137,7 @@ fn value(e: &Expr, p: &Probe, s: &Script) {
             value(a, p, s);
             value(b, p, s);
         }
+        ExprKind::CallForeign(_, args) => args.iter().for_each(|e| value(e, p, s)),
         ExprKind::CallFn(f, args) => {
             assert_eq!(p.functions[*f].returns, e.ty);
             assert_eq!(args.len(), p.functions[*f].params);

@@ -152,19 +152,26 @@ fn combine_callees(functions: &BTreeMap<String, Function>, name: String, rule: S
         }
     }
     let private = rule.private && !tail_call;
-    let (stack, frames) = deepest(functions, &found.name, StackRule { private, ..rule }, 0);
+    let (stack, frames) = deepest(functions, &found.name, StackRule { private, ..rule }, &mut Depths::default());
     (found.stack, found.frames) = (stack.max(largest), frames);
     found.functions = all.len();
     found
 }
 
-/// The stack in bytes of the chain of calls that needs the most, and the number of functions in the longest. rbt
-/// generates no recursion, so a longer chain than this is not followed.
-fn deepest(functions: &BTreeMap<String, Function>, name: &str, rule: StackRule, depth: u32) -> (u32, u32) {
-    const MAX_CHAIN: u32 = 2 * MAX_FRAMES;
-    let Some(f) = functions.get(name).filter(|_| depth < MAX_CHAIN) else { return (0, 0) };
-    let calls = f.calls.iter().map(|c| deepest(functions, c, rule, depth + 1));
-    let (stack, frames) = calls.fold((0, 0), |(stack, frames), call| (stack.max(call.0), frames.max(call.1)));
+/// The stack in bytes of the chain of calls that needs the most, and the number of functions in the longest. A chain that
+/// returns to a function has no end: like any chain that is far too long, it is only longer than the kernel allows.
+fn deepest<'a>(functions: &'a BTreeMap<String, Function>, name: &'a str, rule: StackRule, known: &mut Depths<'a>) -> (u32, u32) {
+    const MAX_CHAIN: usize = 2 * MAX_FRAMES as usize;
+    let Some(f) = functions.get(name) else { return (0, 0) };
+    if let Some(depth) = known.found.get(name) {
+        return *depth;
+    }
+    if known.chain.len() > MAX_CHAIN || known.chain.contains(&name) {
+        return (0, MAX_FRAMES + 1);
+    }
+    known.chain.push(name);
+    let calls = f.calls.iter().map(|c| deepest(functions, c, rule, known));
+    let (stack, frames) = calls.fold((0, 0), |(stack, frames), call| (call.0.max(stack), call.1.max(frames)));
     let own_stack = f.stack.next_multiple_of(rule.step);
     let own_stack = match rule {
         StackRule { private: true, .. } if own_stack >= PRIVATE_FROM => 0,
@@ -172,7 +179,19 @@ fn deepest(functions: &BTreeMap<String, Function>, name: &str, rule: StackRule, 
         StackRule::BEFORE_6_9 => own_stack.max(rule.step),
         _ => own_stack,
     };
-    (own_stack + stack, frames + 1)
+    let depth = (own_stack.saturating_add(stack), frames + 1);
+    known.chain.pop();
+    known.found.insert(name, depth);
+    depth
+}
+
+/// What [`deepest`] knows.
+#[derive(Default)]
+struct Depths<'a> {
+    /// The functions that it is looking at, each called by the one before.
+    chain: Vec<&'a str>,
+    /// Results by function.
+    found: BTreeMap<&'a str, (u32, u32)>,
 }
 
 /// The instructions of a function with their offsets.
@@ -271,6 +290,15 @@ mod tests {
             p.tail_call = true;
         }
         assert_eq!(combine_callees(&functions, "p".into(), StackRule::PRIVATE).stack, 48 + 256);
+    }
+
+    #[test]
+    fn recursion_has_no_end() {
+        // each of them calls all of them, so the number of chains is astronomical
+        let names: Vec<String> = (0..40).map(|i| format!("f{i}")).collect();
+        let calls: BTreeSet<String> = names.iter().cloned().collect();
+        let functions = names.into_iter().map(|name| (name, Function { calls: calls.clone(), ..Function::default() })).collect();
+        assert!(combine_callees(&functions, "f0".into(), StackRule::SUMS).frames > MAX_FRAMES);
     }
 
     #[test]

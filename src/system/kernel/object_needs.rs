@@ -44,10 +44,11 @@ pub struct Needs {
 pub fn needs(elf: &[u8]) -> Result<Needs, String> {
     let file = object::File::parse(elf).map_err(|e| e.to_string())?;
     let mut needs = Needs { maps: maps(&file), ..Needs::default() };
+    let configuration = configuration(&file);
     for symbol in file.symbols() {
         let Ok(name) = symbol.name() else { continue };
         // A weak symbol may be absent; the section of a global variable is data.
-        if symbol.is_undefined() && !symbol.is_weak() && !name.is_empty() {
+        if symbol.is_undefined() && !symbol.is_weak() && !name.is_empty() && !configuration.contains(name) {
             needs.kernel_functions.insert(name.to_owned());
         }
     }
@@ -88,12 +89,23 @@ fn helpers(code: &[u8]) -> BTreeSet<u32> {
     found
 }
 
+/// The types of an object.
+fn types(file: &object::File) -> Option<Blob> {
+    Blob::from_vec(file.section_by_name(".BTF")?.data().ok()?.to_vec(), None).ok()
+}
+
+/// Options of the kernel's configuration that an imported object reads, which libbpf finds.
+fn configuration(file: &object::File) -> BTreeSet<String> {
+    let Some(btf) = types(file) else { return BTreeSet::new() };
+    let section = btf.entries().find(|(_, e)| e.kind == Kind::Datasec && btf.string(e.name) == Some(".kconfig"));
+    let variables = section.into_iter().flat_map(|(_, section)| section.parts::<3>());
+    variables.filter_map(|[variable, ..]| btf.string(btf.entry(variable)?.name).map(str::to_owned)).collect()
+}
+
 /// Reads maps from `.BTF`: variables of `.maps`. Each is a struct whose members' types encode the numbers (libbpf's `__uint`: a
 /// pointer to an array of that length).
 fn maps(file: &object::File) -> Vec<NeededMap> {
-    let Some(btf) = file.section_by_name(".BTF").and_then(|s| s.data().ok()).and_then(|d| Blob::from_vec(d.to_vec(), None).ok()) else {
-        return Vec::new();
-    };
+    let Some(btf) = types(file) else { return Vec::new() };
     let number = |id: u32| {
         let pointer = btf.entry(id).filter(|e| e.kind == Kind::Ptr)?;
         let array = btf.entry(pointer.size_or_type).filter(|e| e.kind == Kind::Array)?;

@@ -308,6 +308,11 @@ impl Blob {
         std::str::from_utf8(rest.get(..end)?).ok()
     }
 
+    /// Are all of its strings valid UTF-8?
+    pub fn has_only_text(&self) -> bool {
+        self.bytes.get(self.strings.clone()).is_some_and(|strings| std::str::from_utf8(strings).is_ok())
+    }
+
     /// Offsets of a string in this file: at most one, because producers write each string once (libbpf's and LLVM's string
     /// tables do not merge suffixes either), but possibly more in unusual data.
     pub fn find_string(&self, text: &str) -> Vec<u32> {
