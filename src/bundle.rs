@@ -363,7 +363,9 @@ impl Bundle {
         let here = sys.arch().name;
         if self.arch != here {
             let message = format!("the bundle is for {}, and this machine is {here}", self.arch);
-            return Err(Failure::new(message).code("bundle").help("build it on a machine of this architecture"));
+            return Err(Failure::new(message)
+                .code("bundle")
+                .help(format!("build it with --for {here}, or on a machine of this architecture")));
         }
         let mut nearest: Option<(&Variant, Incompatibility)> = None;
         for (number, variant) in self.variants.iter().enumerate().skip(first) {

@@ -152,6 +152,8 @@
 //!   (`probes/search.rs`) needs neither the checker nor code generation. Here, too, compiling decides whether the code depends
 //!   on them: functions of binaries are moved, and patterns match more names, or half of them. For this purpose, programs read
 //!   the names of their sites and the numbers of system calls from maps that the loader fills (`emit/sites.rs`).
+//!   A bundle for another architecture (`--for`) is compiled against snapshots of its kernels alone: whatever depends on the
+//!   processor is a row of the target's architecture, so nothing else differs.
 //!   What `rbt` and `rbt-run` share is `launch`, which starts at the artifact. Both are programs of this
 //!   crate. Neither features nor separate crates divide them: rows have both halves in one place, and `rbt-run` looks
 //!   up copies of their user-space halves (`builtins/user_side.rs`; `cli::flags` does the same), made at compile time.

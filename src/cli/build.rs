@@ -3,10 +3,13 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, value_parser};
 
 use super::{Command, Program, Run, flags, split};
+use crate::diag;
 use crate::failure::Failure;
+use crate::system::machine::arch::{self, Arch};
 
 /// A request for a bundle.
 #[derive(Clone, Debug)]
@@ -19,6 +22,8 @@ pub struct Build {
     pub exe: bool,
     /// `--this-kernel`: for kernels with the features of this one.
     pub this_kernel: bool,
+    /// `--for`: the architecture of the machines that run the bundle.
+    pub arch: &'static Arch,
     /// `--against`: snapshots, and directories of them.
     pub against: Vec<PathBuf>,
 }
@@ -45,6 +50,8 @@ Examples:
   rbt build opensnoop --failed -o failed.bundle       compile it with its option --failed
   rbt build --exe opensnoop -o opensnoop              write a program that needs no rbt-run
   rbt build opensnoop --against kernels/              also check it against each kernel
+  rbt build opensnoop --for aarch64 --against arm.rbts
+                                                      compile it for machines of another processor architecture
   rbt build -e 'profile:hz:99 { @[comm] = count(); }' -o who.bundle
                                                       compile a program";
 
@@ -85,10 +92,19 @@ pub(super) fn command() -> clap::Command {
                 .action(ArgAction::SetTrue)
                 .help("Compile only for kernels with the features of the running one, which makes the file smaller"),
         )
+        .arg(Arg::new("for").long("for").value_name("ARCHITECTURE").value_parser(architectures()).help(
+            "Compile for machines with this processor architecture. For another one than that of this machine, --against describes \
+             the kernels, and rbt loads nothing.",
+        ))
         .arg(Arg::new("against").long("against").value_name("KERNEL").action(ArgAction::Append).value_hint(clap::ValueHint::AnyPath).help(
             "Check the bundle against a kernel (a snapshot, or a directory of *.rbts), and compile a variant for it if none fits \
                      (may be repeated)",
         ))
+}
+
+/// The names that `--for` takes.
+fn architectures() -> PossibleValuesParser {
+    PossibleValuesParser::new(arch::ALL.iter().map(|arch| arch.name))
 }
 
 /// Parses the arguments after `rbt build`.
@@ -99,7 +115,14 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         at.map(|at| args.remove(at)).is_some()
     };
     let (exe, here) = (take("--exe"), take("--this-kernel"));
-    let against = take_values(&mut args, "--against")?;
+    let against = take_values(&mut args, "--against")?.into_iter().map(PathBuf::from).collect();
+    let arch = match take_values(&mut args, "--for")?.last().map(|name| name.to_string_lossy()) {
+        None => arch::HERE,
+        Some(name) => arch::named(&name).ok_or_else(|| {
+            let failure = Failure::new(format!("there is no architecture `{}`", diag::plain(&name))).code("usage");
+            failure.help(format!("the architectures are {}", arch::names()))
+        })?,
+    };
     let args = args.as_slice();
     let before_script = split::first_word(args).unwrap_or(args.len());
     let helps = |word: &str| args.iter().take(before_script).any(|arg| arg == word);
@@ -123,11 +146,11 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         [file] => file.clone(),
         [_, other, ..] => return Err(Failure::new(format!("rbt build writes only one file; -o {} is a second one", other.display()))),
     };
-    Ok(Command::Subcommand(Box::new(Build { run, output: to, exe, this_kernel: here, against })))
+    Ok(Command::Subcommand(Box::new(Build { run, output: to, exe, this_kernel: here, arch, against })))
 }
 
 /// Takes an option with its values out of the arguments.
-fn take_values(args: &mut Vec<OsString>, option: &str) -> Result<Vec<PathBuf>, Failure> {
+fn take_values(args: &mut Vec<OsString>, option: &str) -> Result<Vec<OsString>, Failure> {
     let mut values = Vec::new();
     let find = |args: &[OsString]| {
         let is_it =
@@ -142,7 +165,7 @@ fn take_values(args: &mut Vec<OsString>, option: &str) -> Result<Vec<PathBuf>, F
             None if at < args.len() => args.remove(at),
             None => return Err(Failure::new(format!("{option} needs a value")).code("usage")),
         };
-        values.push(PathBuf::from(value));
+        values.push(value);
     }
     Ok(values)
 }

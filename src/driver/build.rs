@@ -27,7 +27,7 @@ use crate::sema;
 use crate::settings::Mechanism;
 use crate::streams::{AtomicFile, not_written, to_stderr, to_stdout};
 use crate::syntax::ast;
-use crate::system::machine::arch::HERE;
+use crate::system::machine::arch::{Arch, HERE};
 use crate::system::machine::live::Live;
 use crate::system::portability::answers::Part;
 use crate::system::portability::questions::{Record, Recorder};
@@ -57,8 +57,12 @@ fn build(args: &Build) -> Result<u8, Failure> {
     if let Some(text) = help_of_script(&front, &tree) {
         return to_stdout(|out| out.write_all(diag::plain_lines(&text).as_bytes()));
     }
-    // testing the features of the kernel needs privileges
-    require_privileges()?;
+    if args.arch.name == HERE.name {
+        // testing the features of the kernel needs privileges
+        require_privileges()?;
+    } else {
+        require_foreign(args, &tree)?;
+    }
     let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
     let bundle = bundle(&mut front, &tree, &sys, args)?;
     let mut bytes = bundle.to_bytes()?;
@@ -78,12 +82,35 @@ fn build(args: &Build) -> Result<u8, Failure> {
     Ok(bundle.kernels.iter().any(|kernel| kernel.why_not.is_some()).into())
 }
 
+/// Rejects what needs a machine of the other architecture.
+fn require_foreign(args: &Build, tree: &ast::Script) -> Result<(), Failure> {
+    let name = args.arch.name;
+    if args.against.is_empty() {
+        return Err(Failure::new(format!("this machine does not know the kernels for {name}"))
+            .code("bundle")
+            .help("describe one: run `rbt snapshot -o FILE` on such a machine, and add --against FILE"));
+    }
+    if args.exe {
+        return Err(Failure::new(format!("rbt-run of this machine does not run on {name}"))
+            .code("bundle")
+            .help("build the bundle without --exe, and run it with the rbt-run of that machine"));
+    }
+    match tree.objects.iter().find(|(object, _)| object.name.ends_with(".c")) {
+        None => Ok(()),
+        Some((object, _)) => Err(Failure::new(format!("{} was compiled for this machine, not for {name}", object.name))
+            .code("bundle")
+            .help("compile it with `-D__TARGET_ARCH_…` for that one, and import the object (.bpf.o)")),
+    }
+}
+
 /// Compiles the script: for the kernel of this machine, and for others.
 fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, args: &Build) -> Result<Bundle, Failure> {
     let run = front.run;
     let snapshots = if args.against.is_empty() { Vec::new() } else { compat::snapshots(&args.against)? };
-    let runs_here = snapshots.is_empty() || compile_silently(front, tree, &[])(sys).is_ok();
-    late_bound::choose(front, tree, snapshots.first().filter(|_| !runs_here).map_or(sys, |(_, snapshot)| snapshot))?;
+    let mut kernels_of_arch = snapshots.iter().map(|(_, snapshot)| snapshot).filter(|snapshot| snapshot.arch().name == args.arch.name);
+    let described = kernels_of_arch.next();
+    let runs_here = args.arch.name == HERE.name && (snapshots.is_empty() || compile_silently(front, tree, &[])(sys).is_ok());
+    late_bound::choose(front, tree, described.filter(|_| !runs_here).map_or(sys as &dyn TargetInfo, |snapshot| snapshot))?;
     let mut fixed = FixedParts::default();
     let this_machine = Machine { namespace: sys.pid_namespace(), cpus: sys.possible_cpus() };
     let mut checked = None;
@@ -116,7 +143,7 @@ fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, args: &Build) ->
     let mut kernels = Vec::new();
     for (name, snapshot) in &snapshots {
         let release = snapshot.about().release.clone();
-        let fits = |machine: &Machine| compile_to_fit(front, tree, snapshot, &release, *machine, &mut variants, &mut fixed);
+        let fits = |machine: &Machine| compile_to_fit(front, tree, (snapshot, args.arch), &release, *machine, &mut variants, &mut fixed);
         let compiled_variant: Result<Vec<Checked>, String> = machines.iter().map(fits).collect();
         let why_not = match compiled_variant {
             Ok(of) => {
@@ -136,7 +163,11 @@ fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, args: &Build) ->
     script.metrics = start::metric_names(&checked, front)?;
     let arguments = RunArguments::new(&sema::options(tree), &front.late_bound);
     let help = help(front, &checked, &arguments);
-    let about = BundleInfo { kernel: kernel(), risky: checked.settings.allow_unsafe, help, arguments, kernels };
+    let (kernel, sys) = match described {
+        Some(snapshot) if args.arch.name != HERE.name => (snapshot.about().release.clone(), snapshot as &dyn TargetInfo),
+        Some(_) | None => (kernel(), sys as &dyn TargetInfo),
+    };
+    let about = BundleInfo { kernel, risky: checked.settings.allow_unsafe, help, arguments, kernels };
     Ok(Bundle::new(variants, &checked.env(sys), script, about))
 }
 
@@ -147,14 +178,14 @@ fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, args: &Build) ->
 fn compile_to_fit(
     front: &Frontend,
     tree: &ast::Script,
-    snapshot: &Snapshot,
+    (snapshot, arch): (&Snapshot, &Arch),
     release: &str,
     machine: Machine,
     variants: &mut Vec<Variant>,
     fixed: &mut FixedParts,
 ) -> Result<Checked, String> {
-    if snapshot.arch().name != HERE.name {
-        return Err(format!("the bundle is for {}, the kernel for {}", HERE.name, snapshot.arch().name));
+    if snapshot.arch().name != arch.name {
+        return Err(format!("the bundle is for {}, the kernel for {}", arch.name, snapshot.arch().name));
     }
     let target = VariedTarget::without(snapshot, BTreeSet::new(), machine);
     let without: &[Mechanism] = if target.has(Feature::Trampoline) { &[] } else { &[Mechanism::Fentry] };

@@ -56,13 +56,13 @@ impl BodyChecker<'_> {
         if let Some(value) = self.env.sys.c_macro(name).filter(|m| *m != CMacro::Function && *m != CMacro::Name(name.into())) {
             return self.c_constant(name, value, span);
         }
-        if let Some(known) = constants::find(name) {
+        if let Some(known) = constants::find_on(self.env.sys.arch(), name) {
             return if known.value < 0 { fold::signed(known.value, span) } else { fold::literal(known.value as u64, span) };
         }
         let d = Diagnostic::error("unknown-name", span, format!("`{name}` is unknown"));
         let rows = (self.env.tables.rows)();
         let capitals = name.chars().all(|c| !c.is_ascii_lowercase());
-        let constants = constants::all().map(|c| c.name).filter(|_| capitals);
+        let constants = constants::of(self.env.sys.arch()).map(|c| c.name).filter(|_| capitals);
         let d = match instead_of(name) {
             Some(instead) => d.help(instead),
             None => self.explain_types(d.suggest(name, rows.iter().map(|r| r.name).chain(constants))),

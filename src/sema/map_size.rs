@@ -74,7 +74,7 @@ fn find_definition(name: &str, check_cx: &CheckContext, depth: u32) -> Option<Ex
         return Some(fold::signed(n, Span::default()));
     }
     let Some(of_header) = check_cx.sys.c_macro(name) else {
-        return constants::find(name).map(|c| fold::signed(c.value, Span::default()));
+        return constants::find_on(check_cx.sys.arch(), name).map(|c| fold::signed(c.value, Span::default()));
     };
     match of_header {
         CMacro::Int(n, int) => Some(fold::typed(n, Type::Int(int), Span::default())),

@@ -3,6 +3,8 @@
 //! They are part of the kernel's interface for user space, so they never change. They apply only if the script, its headers and
 //! enums do not define the name.
 
+use super::arch::{Arch, HERE};
+
 /// A group starts with `[header] description`. A row has a name, its value, and values of other architectures: `aarch64=16384`,
 /// or `none` if it does not exist there.
 const TABLE: &str = include_str!("constants.txt");
@@ -12,7 +14,7 @@ const TABLE: &str = include_str!("constants.txt");
 pub struct Constant {
     /// Its name in C.
     pub name: &'static str,
-    /// Its value on this machine.
+    /// Its value.
     pub value: i64,
     /// The header that defines it; empty if only the kernel uses it.
     pub header: &'static str,
@@ -22,6 +24,11 @@ pub struct Constant {
 
 /// All constants of this machine, by group.
 pub fn all() -> impl Iterator<Item = Constant> {
+    of(HERE)
+}
+
+/// All constants of an architecture, by group.
+pub fn of(arch: &Arch) -> impl Iterator<Item = Constant> {
     let (mut header, mut group) = ("", "");
     TABLE.lines().filter_map(move |line| {
         if let Some((h, g)) = line.strip_prefix('[').and_then(|l| l.split_once("] ")) {
@@ -30,20 +37,26 @@ pub fn all() -> impl Iterator<Item = Constant> {
         }
         let mut words = line.split(' ');
         let (name, usual) = (words.next()?, words.next()?);
-        let own = words.find_map(|w| w.split_once('=').filter(|(arch, _)| *arch == std::env::consts::ARCH));
+        let own = words.find_map(|w| w.split_once('=').filter(|(name, _)| *name == arch.name));
         let value = own.map_or(usual, |(_, value)| value).parse().ok()?;
         Some(Constant { name, value, header, group })
     })
 }
 
-/// The constant with this name.
+/// The constant of this machine with this name.
 pub fn find(name: &str) -> Option<Constant> {
-    all().find(|c| c.name == name)
+    find_on(HERE, name)
+}
+
+/// The constant of an architecture with this name.
+pub fn find_on(arch: &Arch, name: &str) -> Option<Constant> {
+    of(arch).find(|c| c.name == name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::system::machine::arch;
     use std::collections::{BTreeMap, BTreeSet};
     use std::io::Write;
     use std::process::{Command, Stdio};
@@ -60,6 +73,8 @@ mod tests {
         assert!(seen.len() + others >= rows, "{} of {rows} rows can be read", seen.len());
         assert_eq!(find("SIGKILL").map(|c| c.value), Some(9));
         assert_eq!(find("sigkill"), None);
+        let on = |name: &str| find_on(arch::named(name).unwrap(), "O_DIRECTORY").map(|c| c.value);
+        assert_eq!((on("x86_64"), on("aarch64")), (Some(0o200_000), Some(0o40_000)));
     }
 
     /// The values by the compiler, and the names that it does not know.
