@@ -76,7 +76,7 @@
 //! - A script becomes one module (`emit::CodegenCx`). Each function has its own builder (`emit::Builder`). Values with a limited
 //!   lifetime describe the program (`emit::ProgramCx`) and the current part of it (`emit::Scope`).
 //! - LLVM runs `default<O2>` for BPF CPU v3 (v4 if the kernel supports it), but only a short list of passes for parts of long
-//!   programs that run once or rarely (`emit/passes.cpp`). The object is created and opened in memory. Every instruction has
+//!   programs that run rarely, and for scripts whose programs all run once: short `begin` and `end` without loops (`emit/passes.cpp`). The object is created and opened in memory. Every instruction has
 //!   the script's line, so rbt can report an error of the verifier at that line. A last pass makes each back
 //!   edge of a loop a jump, which kernels before 6.8 require (`emit/codegen.cpp`).
 //! - Scalars are 64-bit registers, extended by the sign of their type; everything else is memory. A value over 32 bytes

@@ -78,6 +78,7 @@ impl ScriptCx<'_, '_> {
             test_run: matches!(first.attach, Attach::Begin | Attach::End | Attach::Signal),
             // passes without inlining would leave calls of the script's functions, and the kernel limits nested calls
             is_rare: first.attach.properties().is_rare && !matches!(first.attach, Attach::Test { .. }) && probe.functions.is_empty(),
+            is_once: matches!(first.attach, Attach::Begin | Attach::End) && probe.functions.is_empty() && is_plain(&probe.body),
             is_long: super::chunk::shares_code(&probe.body),
             // the reader of a pinned program's output does not read its records
             quiet: first.attach.pinned(),
@@ -350,6 +351,13 @@ fn return_unless_followed(e: &mut Builder<'_, '_>) {
     let followed = e.followed();
     let other = e.cmp(Cmp::Eq, followed, e.int(0));
     e.if_(other, |e| e.ret(None));
+}
+
+/// Does it have neither loops nor copies, and few statements? Otherwise, the verifier may need what all passes do.
+fn is_plain(stmts: &[hir::Stmt]) -> bool {
+    let mut repeats = false;
+    hir::visit_within(stmts, &mut |_, around| repeats |= around.loops > 0 || around.times > 1);
+    !repeats && !super::chunk::shares_code(stmts)
 }
 
 /// Does an expression contain statements (a block)? They may set variables, whose locations are assigned after the

@@ -3,7 +3,7 @@
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 use std::path::Path;
 
-use super::{STACK_LIMITS, Unwinding, Walks, compile_with, compile_within, lower};
+use super::{Compiled, STACK_LIMITS, Unwinding, Walks, compile_with, compile_within, lower};
 use crate::diag::Source;
 use crate::emit::{Dumps, KnownCode};
 use crate::frontend::{Checked, check_text};
@@ -123,15 +123,34 @@ fn statements_that_come_out_alike() {
     assert_eq!(functions("begin", &others), 0);
 }
 
+/// Only a few statements that run once get few passes. The pass that notes whether the addresses of globals matter is not among them.
+#[test]
+fn programs_that_run_once() {
+    let sys = older_kernel();
+    let all_passes = |text: &str| compiled(text, &sys).optimized.unwrap_or_default().contains("local_unnamed_addr");
+    assert!(!all_passes("begin { @a = nsecs; @b[pid] = count(); } end { print(@a); }"));
+    assert!(all_passes("begin { unroll (3) { @a++; } }"));
+    assert!(all_passes(&format!("begin {{ {} }}", "@a++; ".repeat(200))));
+    assert!(all_passes("begin { for $i : 0..9 { @a[$i] = nsecs; } }"));
+    assert!(all_passes("begin { while (rand % 3) { @a++; } }"));
+    assert!(all_passes("fn f($n: int64): int64 { return $n + 1; } begin { @a = f(3); }"));
+    assert!(all_passes("begin { @a = 1; } interval:s:1 { @a++; }"));
+    assert!(all_passes("begin { @a = 1; } tracepoint:syscalls:sys_enter_execve { @a++; }"));
+}
+
 /// The code of a script before optimization.
 fn ir(text: &str, sys: &Snapshot) -> String {
+    compiled(text, sys).ir.unwrap_or_default()
+}
+
+fn compiled(text: &str, sys: &Snapshot) -> Compiled {
     let source = Source { name: "long".into(), text: text.into() };
     let checked = check_text("long", text, &Env::new(sys, &Settings::default()));
     let Checked { script, settings, invocation, .. } = checked.unwrap_or_else(|e| panic!("{text}: {e:?}"));
     let env = Env { sys, settings: &settings, invocation: &invocation };
-    let dumps = Dumps { ir: true, ..Dumps::default() };
+    let dumps = Dumps { ir: true, optimized: true, ..Dumps::default() };
     let compiled = compile_with(&script, &env, std::slice::from_ref(&source), dumps, None);
-    compiled.unwrap_or_else(|e| panic!("{text}: {e:?}")).ir.unwrap_or_default()
+    compiled.unwrap_or_else(|e| panic!("{text}: {e:?}"))
 }
 
 /// Branches have 16 bits before Linux 6.6, and this one leads over 300 copies of a statement.

@@ -54,6 +54,8 @@ pub struct ProgramCx {
     pub test_run: bool,
     /// It runs once or rarely, so passes that make its code faster would take longer than they save.
     pub is_rare: bool,
+    /// It runs once, and so does each of its few statements.
+    pub is_once: bool,
     /// It is long, so code that occurs in many places is put into a function.
     pub is_long: bool,
     /// Nothing reads its reports.
@@ -188,6 +190,9 @@ impl<'c> CodegenCx<'c> {
     }
 
     fn begin(&self, name: &str, section: Option<SectionDef>, sites: &[String], program: ProgramCx) -> Builder<'_, 'c> {
+        if !program.is_once {
+            self.runs_again.set(true);
+        }
         let ty = self.i64t().fn_type(&[self.ptrt().into()], false);
         let linkage = if section.is_some() { Linkage::External } else { Linkage::Internal };
         let function = self.module.add_function(name, ty, Some(linkage));

@@ -159,6 +159,8 @@ pub struct CodegenCx<'c> {
     /// Calls of helpers that the kernel lacks.
     pub(super) missing_helper_errors: RefCell<Vec<Diagnostic>>,
     pub(super) next_event: Cell<u32>,
+    /// A program is not [`is_once`](super::ProgramCx::is_once).
+    pub(super) runs_again: Cell<bool>,
     /// Some functions may share their code with others.
     pub(super) shared_functions: Cell<bool>,
 }

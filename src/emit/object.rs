@@ -100,6 +100,18 @@ pub struct Dumps {
     pub verify: bool,
 }
 
+/// The passes that a module gets, as `passes.cpp` numbers them.
+#[derive(Clone, Copy)]
+#[repr(C)]
+enum Passes {
+    /// Those of `default<O2>`.
+    Full,
+    /// Only those that do not extend live ranges: no hoisting, no reuse of values computed elsewhere.
+    Lean,
+    /// A few: all programs run once, and further passes would take longer than they save.
+    Once,
+}
+
 extern "C" fn collect(info: LLVMDiagnosticInfoRef, errors: *mut c_void) {
     // SAFETY: LLVM passes the pointer given with the handler, which outlives the context's use
     unsafe {
@@ -114,9 +126,8 @@ extern "C" fn collect(info: LLVMDiagnosticInfoRef, errors: *mut c_void) {
 }
 
 unsafe extern "C" {
-    /// Runs the passes of `default<O2>`; if `lean`, only those that do not extend live ranges: no hoisting, no reuse of
-    /// values computed elsewhere. `known` may be null. In `passes.cpp`.
-    fn rbt_optimize(module: LLVMModuleRef, machine: LLVMTargetMachineRef, lean: bool, known: *const Callbacks);
+    /// Runs LLVM's passes over a module. `known` may be null. In `passes.cpp`.
+    fn rbt_optimize(module: LLVMModuleRef, machine: LLVMTargetMachineRef, passes: Passes, known: *const Callbacks);
     /// Generates an object or assembly; null if there is none. Loops' back edges are jumps. `known`: as for the passes. In
     /// `codegen.cpp`.
     fn rbt_generate(
@@ -201,6 +212,7 @@ impl<'c> CodegenCx<'c> {
             problems: RefCell::default(),
             missing_helper_errors: RefCell::default(),
             next_event: Cell::default(),
+            runs_again: Cell::default(),
             shared_functions: Cell::default(),
         }
     }
@@ -239,9 +251,13 @@ impl<'c> CodegenCx<'c> {
             known.callbacks()
         });
         let reused: *const Callbacks = callbacks.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        let lean = self.options.stack_limits.avoid_value_reuse;
+        let passes = match (self.options.stack_limits.avoid_value_reuse, self.runs_again.get()) {
+            (true, _) => Passes::Lean,
+            (false, true) => Passes::Full,
+            (false, false) => Passes::Once,
+        };
         // SAFETY: the module is well-formed, all live as long as this value, and nothing else uses the known code
-        unsafe { rbt_optimize(self.module.as_mut_ptr(), self.machine.as_mut_ptr(), lean, reused) };
+        unsafe { rbt_optimize(self.module.as_mut_ptr(), self.machine.as_mut_ptr(), passes, reused) };
         let optimized = dumps.optimized.then(|| text(&self.module));
         let generate = |kind| {
             // SAFETY: as above, and the function returns a buffer of its own

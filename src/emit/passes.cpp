@@ -33,7 +33,7 @@ static ModulePassManager lean() {
   return module;
 }
 
-// The passes for subroutines, in place of those of `default<O2>`. The code of these functions
+// The passes for subroutines and for code that runs once, in place of those of `default<O2>`. The code of these functions
 // is rbt's own, so most of those passes have nothing to do, but take four times as long: for a script that prints stacks, most
 // of the time of its compilation.
 static FunctionPassManager subroutine() {
@@ -47,8 +47,11 @@ static FunctionPassManager subroutine() {
   return function;
 }
 
-// Runs the passes of `default<O2>`, or only those that do not extend live ranges. `known` may be null.
-extern "C" void rbt_optimize(LLVMModuleRef module, LLVMTargetMachineRef target, bool is_lean, const KnownCode *known) {
+// What a module gets: the passes of `default<O2>`, only those that do not extend live ranges, or those for code that runs once.
+enum Passes { FULL, LEAN, ONCE };
+
+// Runs passes. `known` may be null.
+extern "C" void rbt_optimize(LLVMModuleRef module, LLVMTargetMachineRef target, Passes passes, const KnownCode *known) {
   auto *machine = reinterpret_cast<TargetMachine *>(target);
   PassBuilder builder(machine);
   LoopAnalysisManager loops;
@@ -60,11 +63,18 @@ extern "C" void rbt_optimize(LLVMModuleRef module, LLVMTargetMachineRef target, 
   builder.registerCGSCCAnalyses(components);
   builder.registerModuleAnalyses(modules);
   builder.crossRegisterProxies(loops, functions, components, modules);
-  if (is_lean) {
+  if (passes == LEAN) {
     lean().run(*unwrap(module), modules);
     return;
   }
   Subroutines subroutines(*unwrap(module), *machine, known, subroutine(), functions);
-  builder.buildPerModuleDefaultPipeline(OptimizationLevel::O2).run(*unwrap(module), modules);
+  if (passes == ONCE) {
+    ModulePassManager once;
+    once.addPass(createModuleToFunctionPassAdaptor(subroutine()));
+    once.addPass(GlobalDCEPass());
+    once.run(*unwrap(module), modules);
+  } else {
+    builder.buildPerModuleDefaultPipeline(OptimizationLevel::O2).run(*unwrap(module), modules);
+  }
   subroutines.put_back();
 }
