@@ -118,6 +118,9 @@ one() { # HOW NAME: writes the output, and prints the status and the seconds unt
 }
 for bundle in *.bundle; do
     name=${bundle%.bundle}
+    # The first run of a program causes events that later ones do not, such as checks of privileges for its file.
+    line=$(grep "^$name|" "$root/tests/vm/bundles.loads" | head -1)
+    (cd load && timeout 60 bash -c "${line#*|*|}" >/dev/null 2>&1 </dev/null)
     bundled=$(one bundle "$name") compiled=$(one rbt "$name")
     for how in bundle rbt; do
         sed -E 's/[0-9]+([.:][0-9]+)*[KMG]?/N/g; s/\bN [num]?s\b/N s/g; s/\|@* *\|/|@|/g; s/ +/ /g; s/-+/-/g' "$kernel/$name.$how" | sort -u >"$kernel/$name.$how.plain"
@@ -155,8 +158,7 @@ for kernel in "${kernels[@]}"; do
     while read -r name b _ r _; do
         [[ $r == 0 ]] || continue
         said=$(awk -v k="$kernel" '$1 == k { print $4 == "runs" ? "runs" : "does not run" }' "$logs/$name.build")
-        # a tool without the options that it requires ends with a message of its own
-        ran=$([[ $b == 0 ]] || ! grep -q '^error\[' "$logs/$kernel/$name.bundle.err" && echo runs || echo 'does not run')
+        ran=$([[ $b == 0 ]] && echo runs || echo 'does not run')
         [[ $said == "$ran" ]] || { echo "$kernel: $name: rbt build says that it $said, but it $ran"; status=1; }
     done <"$logs/$kernel.table"
 done
