@@ -367,7 +367,10 @@ impl<'c> Builder<'_, 'c> {
         for (word, value) in [(IP, caller), (STACK, cfa), (FRAME, fp), (SLOT, slot), (BOUND, zero), (CHAINED, zero)] {
             self.store(state, word, 8, value);
         }
-        let call = self.xor(signal, self.int(1));
+        // as after a signal, a return address of 0 is then no end
+        let inferred = self.and(self.shr(flags, self.int(INFERRED_SHIFT), false), self.int(1));
+        let lost = self.and(inferred, self.cmp(Cmp::Eq, caller, self.int(0)));
+        let call = self.xor(self.or(signal, lost), self.int(1));
         self.store(state, CALL, 8, call);
         flags
     }

@@ -25,6 +25,8 @@ type Slice<'d> = EndianSlice<'d, LittleEndian>;
 const GAP: u64 = 64;
 /// If all parts without information are smaller, they are linkage tables and startup code, in bytes.
 const LARGE_GAP: u64 = 4 << 10;
+/// In files with less code, all parts are.
+const SMALL_FILE: u64 = 64 << 10;
 /// Large parts that are farther apart are followed separately, in bytes.
 const MAX_FOLLOWED: u64 = 16 << 20;
 /// Limit for forged files. Each row needs at least one byte of the file.
@@ -231,7 +233,8 @@ impl Compiler {
             let parts = code.iter().flat_map(|segment| uncovered(segment, &spans)).filter(|gap| gap.end - gap.start >= GAP);
             let parts: Vec<Range<u64>> = parts.collect();
             // calls lead from large parts to smaller ones, such as functions in assembly beside those that have information
-            if parts.iter().any(|gap| gap.end - gap.start >= LARGE_GAP) {
+            let is_small = parts.first().zip(parts.last()).is_some_and(|(first, last)| last.end.saturating_sub(first.start) <= SMALL_FILE);
+            if is_small || parts.iter().any(|gap| gap.end - gap.start >= LARGE_GAP) {
                 gaps.follow(&self.arch.instructions, &parts);
             }
         }
@@ -413,7 +416,7 @@ impl Symbols {
         };
         let mut endless: Vec<u64> = file.dynamic_relocations().into_iter().flatten().filter_map(endless).collect();
         endless.sort_unstable();
-        Self { functions, tables, endless, entry: Some(file.entry()).filter(|entry| *entry > 0) }
+        Self { functions, tables, endless, entry: Some(file.entry()).filter(|entry| *entry > 0 && starts_program(file, *entry)) }
     }
 
     fn follow(
@@ -447,6 +450,21 @@ impl Symbols {
         let (first, end) = (all.partition_point(|s| *s < gap.start), all.partition_point(|s| *s < gap.end));
         all.get(first..end).unwrap_or_default()
     }
+}
+
+/// Is a file's entry the outermost function of a process? Linkers write any address into that of a library.
+fn starts_program(file: &object::File<'_>, entry: u64) -> bool {
+    /// `xor %ebp,%ebp` or `xor %rbp,%rbp`, by which the psABI has it mark the outermost frame, and, in a loader, `mov %rsp,%rdi`, because
+    /// the arguments are on the stack.
+    const STARTS: [&[u8]; 3] = [b"\x31\xed", b"\x48\x31\xed", b"\x48\x89\xe7"];
+    /// `endbr64`, which may precede them.
+    const ENDBR: &[u8] = b"\xf3\x0f\x1e\xfa";
+    if file.kind() == object::ObjectKind::Executable {
+        return true;
+    }
+    let code = file.segments().find_map(|s| s.data_range(entry, 7).ok().flatten()).unwrap_or_default();
+    let code = code.strip_prefix(ENDBR).unwrap_or(code);
+    STARTS.iter().any(|start| code.starts_with(start))
 }
 
 /// The code of a new thread in musl's `clone`, from its first instruction to the one after its end. Nothing leads there but the kernel, and

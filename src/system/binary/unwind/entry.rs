@@ -12,7 +12,8 @@ pub struct RuleEntry {
     pub fp: u8,
     /// One of `RA_…`.
     pub ra: u8,
-    /// Bit 0: the frame is that of a signal. Bits 1 and 2: one of `THIRD_…`. Bit 3: [`INTERPRETER`].
+    /// Bit 0: the frame is that of a signal. Bits 1 and 2: one of `THIRD_…`. Bit 3: [`INTERPRETER`]. Bit 4:
+    /// [`INFERRED`].
     pub flags: u8,
     /// Offset of the CFA.
     pub cfa_offset: i32,
@@ -29,6 +30,10 @@ pub struct RuleEntry {
 
 /// In [`RuleEntry::flags`]: the frame is one of an interpreter's loop.
 pub const INTERPRETER: u8 = 1 << 3;
+/// log2 of [`INFERRED`].
+pub const INFERRED_SHIFT: u64 = 4;
+/// In [`RuleEntry::flags`]: a return address of 0 is not the end of a stack.
+pub const INFERRED: u8 = 1 << INFERRED_SHIFT;
 /// Unknown.
 pub const CFA_UNKNOWN: u8 = 0;
 /// Unsupported.
@@ -110,7 +115,8 @@ impl From<&Rule> for RuleEntry {
             Third::AtSp(n) => (THIRD_AT_SP, n),
             Third::AtFp(n) => (THIRD_AT_FP, n),
         };
-        let flags = u8::from(rule.signal) | third << 1 | if rule.interpreter { INTERPRETER } else { 0 };
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        let flags = u8::from(rule.signal) | third << 1 | flag(rule.interpreter, INTERPRETER) | flag(rule.inferred, INFERRED);
         Self { cfa, fp, ra, flags, cfa_offset, cfa_second, fp_offset, ra_offset, third_offset }
     }
 }
@@ -156,13 +162,14 @@ impl RuleEntry {
             RA_LINK => Ra::Link,
             _ => return None,
         };
-        let third = match (self.flags & !INTERPRETER) >> 1 {
+        let third = match (self.flags & !INTERPRETER & !INFERRED) >> 1 {
             THIRD_SAME => Third::Same,
             THIRD_AT_CFA => Third::AtCfa(self.third_offset),
             THIRD_AT_SP => Third::AtSp(self.third_offset),
             THIRD_AT_FP => Third::AtFp(self.third_offset),
             _ => return None,
         };
-        Some(Rule { cfa, fp, ra, third, signal: self.flags & 1 != 0, interpreter: self.flags & INTERPRETER != 0 })
+        let has = |flag: u8| self.flags & flag != 0;
+        Some(Rule { cfa, fp, ra, third, signal: has(1), interpreter: has(INTERPRETER), inferred: has(INFERRED) })
     }
 }

@@ -20,6 +20,8 @@ pub struct Rule {
     pub signal: bool,
     /// The frame is one of an interpreter's loop: see [`Loops`](crate::system::binary::interpreters::Loops).
     pub interpreter: bool,
+    /// It is not from information but from the instructions, so a return address of 0 is not the proper end of a stack.
+    pub inferred: bool,
 }
 
 /// The canonical frame address.
@@ -90,7 +92,7 @@ pub enum Ra {
 impl Rule {
     /// The rule for code without information.
     pub const UNKNOWN: Self =
-        Self { cfa: Cfa::Unknown, fp: Fp::Same, ra: Ra::AtCfa(-8), third: Third::Same, signal: false, interpreter: false };
+        Self { cfa: Cfa::Unknown, fp: Fp::Same, ra: Ra::AtCfa(-8), third: Third::Same, signal: false, interpreter: false, inferred: false };
 
     /// The rule of the outermost frame.
     pub(super) const OUTERMOST: Self = Self { cfa: Cfa::Sp(0), ra: Ra::None, ..Self::UNKNOWN };
@@ -98,15 +100,16 @@ impl Rule {
     /// The rule of code without information, by what its instructions show.
     pub(super) fn from_frame(frame: Frame, arch: &Unwind) -> Self {
         let word = Self::UNKNOWN;
+        let inferred = Self { inferred: true, ..word };
         let pushed = |cfa: Cfa, size: i32| Self { cfa, fp: Fp::AtCfa(-size), ra: Ra::AtCfa(8 - size), ..word };
         match frame {
             Frame::Unknown => word,
             Frame::Entered if arch.links => Self { cfa: Cfa::Sp(0), ra: Ra::Link, ..word },
-            Frame::Entered => Self { cfa: Cfa::Sp(8), ..word },
+            Frame::Entered => Self { cfa: Cfa::Sp(8), ..inferred },
             Frame::Pushed(size) => pushed(Cfa::Sp(size), size),
             Frame::Set(size) => pushed(Cfa::Fp(size), size),
-            Frame::AboveSp(size, saved) => Self { cfa: Cfa::Sp(size), fp: saved.map_or(Fp::Same, |saved| Fp::AtCfa(-saved)), ..word },
-            Frame::AboveFp(size, saved) => Self { cfa: Cfa::Fp(size), fp: Fp::AtCfa(-saved), ..word },
+            Frame::AboveSp(size, saved) => Self { cfa: Cfa::Sp(size), fp: saved.map_or(Fp::Same, |saved| Fp::AtCfa(-saved)), ..inferred },
+            Frame::AboveFp(size, saved) => Self { cfa: Cfa::Fp(size), fp: Fp::AtCfa(-saved), ..inferred },
             Frame::Outermost => Self::OUTERMOST,
             Frame::Linked(size) => Self { cfa: Cfa::Sp(size), ..word },
             Frame::Signal(SignalFrame { sp, fp, third, ip }) => Self {
@@ -116,6 +119,7 @@ impl Rule {
                 third: Third::AtSp(third),
                 signal: true,
                 interpreter: false,
+                inferred: false,
             },
         }
     }
@@ -180,7 +184,7 @@ impl Rule {
             CfaRule::Expression(e) => expression(e).and_then(|e| e.cfa(arch)),
         };
         match (cfa, caller_fp, ra, third) {
-            (Some(cfa), Some(fp), Some(ra), Some(third)) => Self { cfa, fp, ra, third, signal, interpreter: false },
+            (Some(cfa), Some(fp), Some(ra), Some(third)) => Self { cfa, fp, ra, third, signal, ..Self::UNKNOWN },
             _ => Self::unsupported(),
         }
     }

@@ -5,10 +5,14 @@
 //! The code after a call is reached if the called function can return: if one of its paths leads to a return, or to code that is
 //! not known. Otherwise the next function would seem to continue the one that ends with such a call.
 //!
+//! The state after a call is that before it. This is wrong where the called function does not return, and the next function follows
+//! the call, or where it returns with another stack pointer. Then a path reaches a return with the return address in another place. If
+//! there is such a contradiction, nothing is known after the calls that may have caused it, and all paths are followed again.
+//!
 //! A state holds at an instruction only if it holds on all paths that lead there. Where paths disagree, or an instruction changes
 //! the stack pointer by an unknown amount, nothing is known.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
@@ -27,6 +31,12 @@ const MAX_STEPS: usize = 4 << 20;
 const MAX_SIGNAL_RETURNS: usize = 4;
 /// More padding between functions is not expected, in bytes.
 const MAX_PADDING: usize = 64;
+/// How often paths are followed until there is no contradiction.
+const MAX_TURNS: usize = 5;
+/// Bytes at the start of a program in which it passes the address of `main`.
+const MAX_START: usize = 64;
+/// musl's `vfork`, whose return address is in a register during the call: `pop %rdx`, `mov $58,%eax`, `syscall` and `push %rdx`.
+const VFORK: &[u8] = b"\x5a\xb8\x3a\x00\x00\x00\x0f\x05\x52";
 /// No instruction.
 const NONE: u32 = u32::MAX;
 /// `mov $15, %rax` or `mov $15, %eax`, and `syscall`: rt_sigreturn(2).
@@ -40,36 +50,84 @@ pub fn follow(code: &[u8], addr: u64, starts: &Starts<'_>, elsewhere: &dyn Fn(u6
     if code.len() > MAX_CODE {
         return Vec::new();
     }
-    let mut flow = Flow {
-        code,
-        addr,
-        endless: starts.endless,
-        described: starts.described,
-        elsewhere,
-        index: vec![NONE; code.len()],
-        reached: Vec::new(),
-        others: HashMap::new(),
-        open: Vec::new(),
-        waiting: HashMap::new(),
-        after_calls: Vec::new(),
-        pointers: starts.pointers.to_vec(),
-        info: InstructionInfoFactory::new(),
-    };
-    let entry = starts.entry.and_then(|entry| flow.position(entry));
-    for start in starts.functions.iter().chain(&slots(code, starts.tables, addr)) {
-        if let Some(at) = flow.position(*start)
-            && Some(at) != entry
-        {
-            flow.enter(at);
+    let mut distrusted = Distrusted::default();
+    for _ in 0..MAX_TURNS {
+        let mut flow = Flow::new(code, addr, starts, elsewhere, &distrusted);
+        if flow.run().is_none() {
+            return Vec::new();
         }
+        let causes = flow.causes();
+        // a function that returns with another stack pointer does so in each turn
+        if causes.calls.is_subset(&distrusted.calls) && causes.functions.is_subset(&distrusted.functions) {
+            return flow.frames();
+        }
+        distrusted.calls.extend(causes.calls);
+        distrusted.functions.extend(causes.functions);
     }
-    if let Some(at) = entry {
-        flow.reach(at, State::Outermost);
+    Vec::new()
+}
+
+/// What leads to contradictions.
+#[derive(Default)]
+struct Distrusted {
+    /// Calls that may not return.
+    calls: HashSet<u32>,
+    /// Functions that return with another stack pointer.
+    functions: HashSet<u32>,
+}
+
+impl<'d> Flow<'d> {
+    fn new(code: &'d [u8], addr: u64, starts: &Starts<'d>, elsewhere: &'d dyn Fn(u64) -> [u8; 16], distrusted: &'d Distrusted) -> Self {
+        let mut flow = Flow {
+            code,
+            addr,
+            endless: starts.endless,
+            described: starts.described,
+            elsewhere,
+            index: vec![NONE; code.len()],
+            reached: Vec::new(),
+            others: HashMap::new(),
+            open: Vec::new(),
+            waiting: HashMap::new(),
+            after_calls: Vec::new(),
+            pointers: starts.pointers.to_vec(),
+            info: InstructionInfoFactory::new(),
+            distrusted,
+            entered: HashSet::new(),
+            calls: HashMap::new(),
+            contradictions: Vec::new(),
+            took_return_address: false,
+        };
+        let entry = starts.entry.and_then(|entry| flow.position(entry));
+        let taken = starts.entry.map(|entry| taken_at(entry, elsewhere)).unwrap_or_default();
+        for start in starts.functions.iter().chain(&slots(code, starts.tables, addr)).chain(&taken) {
+            if let Some(at) = flow.position(*start)
+                && Some(at) != entry
+            {
+                flow.enter(at);
+            }
+        }
+        if let Some(at) = entry {
+            flow.reach(at, State::Outermost);
+        }
+        flow
     }
-    if flow.run().is_none() {
-        return Vec::new();
+}
+
+/// The addresses that a program takes before its first call, such as that of `main`.
+fn taken_at(entry: u64, elsewhere: &dyn Fn(u64) -> [u8; 16]) -> Vec<u64> {
+    let code: Vec<u8> = (0..MAX_START as u64).step_by(16).flat_map(|at| elsewhere(entry.saturating_add(at))).collect();
+    let decoder = Decoder::with_ip(64, &code, entry, DecoderOptions::NONE);
+    decoder.into_iter().take_while(|i| i.flow_control() == FlowControl::Next).filter_map(|i| address(&i)).collect()
+}
+
+/// The address that an instruction takes.
+fn address(i: &Instruction) -> Option<u64> {
+    match (i.mnemonic(), i.op1_kind()) {
+        (Mnemonic::Lea, _) if i.is_ip_rel_memory_operand() => Some(i.ip_rel_memory_address()),
+        (Mnemonic::Mov, OpKind::Immediate32 | OpKind::Immediate32to64) => Some(i.immediate(1)),
+        _ => None,
     }
-    flow.frames()
 }
 
 /// The starts of functions in procedure linkage tables, by the instructions of their slots.
@@ -195,6 +253,15 @@ struct Flow<'d> {
     /// Addresses that may be those of functions.
     pointers: Vec<u64>,
     info: InstructionInfoFactory,
+    distrusted: &'d Distrusted,
+    /// Where functions start.
+    entered: HashSet<u32>,
+    /// Calls that code follows, each with the called function if that is in this code.
+    calls: HashMap<u32, Option<u32>>,
+    /// Instructions at which the return address is not where it has to be.
+    contradictions: Vec<u32>,
+    /// The instruction that was last followed takes the return address from the stack.
+    took_return_address: bool,
 }
 
 impl Flow<'_> {
@@ -217,6 +284,7 @@ impl Flow<'_> {
     fn enter(&mut self, at: u32) {
         let rest = self.code.get(at as usize..).unwrap_or_default();
         if !SIGNAL_RETURNS.iter().any(|bytes| rest.starts_with(bytes)) {
+            self.entered.insert(at);
             self.reach(at, State::ENTERED);
         }
     }
@@ -266,7 +334,7 @@ impl Flow<'_> {
             let Some(reached) = self.get_mut(at).filter(|reached| !reached.returns) else { continue };
             reached.returns = true;
             open.extend(Some(reached.before).filter(|before| *before != NONE));
-            open.extend(self.others.remove(&at).unwrap_or_default());
+            open.extend(self.others.get(&at).into_iter().flatten());
             self.after_calls.extend(self.waiting.remove(&at).unwrap_or_default());
         }
     }
@@ -307,13 +375,21 @@ impl Flow<'_> {
         let Some(reached) = self.get_mut(at) else { return };
         reached.size = i.len() as u8;
         let before = reached.state;
+        self.took_return_address = false;
         let after = self.after(&i, before);
-        let endless = self.is_endless(&i);
-        match (i.mnemonic(), i.op1_kind()) {
-            (Mnemonic::Lea, _) if i.is_ip_rel_memory_operand() => self.pointers.push(i.ip_rel_memory_address()),
-            (Mnemonic::Mov, OpKind::Immediate32 | OpKind::Immediate32to64) => self.pointers.push(i.immediate(1)),
-            _ => {}
+        let misses = match (i.flow_control(), before) {
+            // it may also remove arguments
+            (FlowControl::Return, State::Function { sp: Some(sp), .. }) => sp != WORD || i.op_count() > 0,
+            (FlowControl::UnconditionalBranch, State::Function { sp: Some(sp), .. }) => {
+                sp != WORD && self.position(i.near_branch_target()).is_none_or(|at| self.entered.contains(&at))
+            }
+            _ => self.took_return_address && !code.starts_with(VFORK),
+        };
+        if misses {
+            self.contradictions.push(at);
         }
+        let endless = self.is_endless(&i);
+        self.pointers.extend(address(&i));
         match i.flow_control() {
             // it enters the kernel
             FlowControl::Call if matches!(i.mnemonic(), Mnemonic::Syscall) => self.lead(at, i.next_ip(), after),
@@ -332,7 +408,10 @@ impl Flow<'_> {
                     self.enter(target);
                 }
                 let Some(next) = self.position(i.next_ip()).filter(|next| !self.ends_function(*next)) else { return };
+                self.calls.insert(at, target);
                 match target {
+                    _ if self.distrusted.calls.contains(&at) => {}
+                    Some(target) if self.distrusted.functions.contains(&target) => self.returns(at),
                     Some(target) if !self.get(target).is_some_and(|reached| reached.returns) => {
                         self.waiting.entry(target).or_default().push((at, next, after));
                     }
@@ -343,6 +422,62 @@ impl Flow<'_> {
             FlowControl::IndirectBranch if endless => {}
             FlowControl::IndirectBranch | FlowControl::Return => self.returns(at),
             FlowControl::Next | FlowControl::Interrupt | FlowControl::Exception => {}
+        }
+    }
+
+    /// The calls that may have caused the contradictions. Where there are none, the functions themselves.
+    fn causes(&self) -> Distrusted {
+        let mut causes = Distrusted::default();
+        if self.contradictions.is_empty() {
+            return causes;
+        }
+        let returning = self.returning();
+        let is_sure = |target: &Option<u32>| target.is_some_and(|target| returning.contains(&target));
+        for &contradiction in &self.contradictions {
+            let (mut calls, mut functions) = (HashSet::new(), HashSet::new());
+            self.visit_before([contradiction], |at| {
+                if self.calls.get(&at).is_some_and(|target| !is_sure(target)) {
+                    calls.insert(at);
+                }
+                let starts = self.entered.contains(&at);
+                functions.extend(starts.then_some(at));
+                !starts
+            });
+            if calls.is_empty() {
+                causes.functions.extend(functions);
+            }
+            causes.calls.extend(calls);
+        }
+        causes
+    }
+
+    /// The instructions from which a path leads to a return, and not by what follows a call of code that is not known.
+    fn returning(&self) -> HashSet<u32> {
+        let is_return = |reached: &&Reached| {
+            let code = self.code.get(reached.at as usize..).unwrap_or_default();
+            let is_at_return = matches!(reached.state, State::Function { sp: Some(WORD), .. });
+            is_at_return && Decoder::new(64, code, DecoderOptions::NONE).decode().flow_control() == FlowControl::Return
+        };
+        let mut all = HashSet::new();
+        self.visit_before(self.reached.iter().filter(is_return).map(|reached| reached.at), |at| {
+            let known = !matches!(self.calls.get(&at), Some(None));
+            if known {
+                all.insert(at);
+            }
+            known
+        });
+        all
+    }
+
+    /// Visits instructions and those before them. `visit`: do those before it matter?
+    fn visit_before(&self, from: impl IntoIterator<Item = u32>, mut visit: impl FnMut(u32) -> bool) {
+        let mut open: Vec<u32> = from.into_iter().collect();
+        let mut seen: HashSet<u32> = open.iter().copied().collect();
+        while let Some(at) = open.pop() {
+            if visit(at) {
+                let before = self.get(at).map(|reached| reached.before).filter(|before| *before != NONE);
+                open.extend(before.iter().chain(self.others.get(&at).into_iter().flatten()).filter(|before| seen.insert(**before)));
+            }
         }
     }
 
@@ -494,6 +629,7 @@ impl Flow<'_> {
         }
         // without a return address on the stack, it is not known where that is
         if sp.is_some_and(|sp| sp < WORD) {
+            self.took_return_address = fp != Pointer::Zero;
             return if fp == Pointer::Zero { State::Outermost } else { State::UNKNOWN };
         }
         // what is below the stack pointer is lost
