@@ -51,7 +51,7 @@ Examples:
   rbt build --exe opensnoop -o opensnoop              write a program that needs no rbt-run
   rbt build opensnoop --against kernels/              also check it against each kernel
   rbt build opensnoop --for aarch64 --against arm.rbts
-                                                      compile it for machines of another processor architecture
+                                                      compile it for another architecture
   rbt build -e 'profile:hz:99 { @[comm] = count(); }' -o who.bundle
                                                       compile a program";
 
