@@ -12,11 +12,14 @@
 //! A state holds at an instruction only if it holds on all paths that lead there. Where paths disagree, or an instruction changes
 //! the stack pointer by an unknown amount, nothing is known.
 
+mod contradictions;
+
 use std::collections::{HashMap, HashSet};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
 use super::super::{Followed, Frame, SignalFrame, Starts};
+use contradictions::Distrusted;
 
 /// Bytes of an address.
 const WORD: i32 = 8;
@@ -65,15 +68,6 @@ pub fn follow(code: &[u8], addr: u64, starts: &Starts<'_>, elsewhere: &dyn Fn(u6
         distrusted.functions.extend(causes.functions);
     }
     Vec::new()
-}
-
-/// What leads to contradictions.
-#[derive(Default)]
-struct Distrusted {
-    /// Calls that may not return.
-    calls: HashSet<u32>,
-    /// Functions that return with another stack pointer.
-    functions: HashSet<u32>,
 }
 
 impl<'d> Flow<'d> {
@@ -422,62 +416,6 @@ impl Flow<'_> {
             FlowControl::IndirectBranch if endless => {}
             FlowControl::IndirectBranch | FlowControl::Return => self.returns(at),
             FlowControl::Next | FlowControl::Interrupt | FlowControl::Exception => {}
-        }
-    }
-
-    /// The calls that may have caused the contradictions. Where there are none, the functions themselves.
-    fn causes(&self) -> Distrusted {
-        let mut causes = Distrusted::default();
-        if self.contradictions.is_empty() {
-            return causes;
-        }
-        let returning = self.returning();
-        let is_sure = |target: &Option<u32>| target.is_some_and(|target| returning.contains(&target));
-        for &contradiction in &self.contradictions {
-            let (mut calls, mut functions) = (HashSet::new(), HashSet::new());
-            self.visit_before([contradiction], |at| {
-                if self.calls.get(&at).is_some_and(|target| !is_sure(target)) {
-                    calls.insert(at);
-                }
-                let starts = self.entered.contains(&at);
-                functions.extend(starts.then_some(at));
-                !starts
-            });
-            if calls.is_empty() {
-                causes.functions.extend(functions);
-            }
-            causes.calls.extend(calls);
-        }
-        causes
-    }
-
-    /// The instructions from which a path leads to a return, and not by what follows a call of code that is not known.
-    fn returning(&self) -> HashSet<u32> {
-        let is_return = |reached: &&Reached| {
-            let code = self.code.get(reached.at as usize..).unwrap_or_default();
-            let is_at_return = matches!(reached.state, State::Function { sp: Some(WORD), .. });
-            is_at_return && Decoder::new(64, code, DecoderOptions::NONE).decode().flow_control() == FlowControl::Return
-        };
-        let mut all = HashSet::new();
-        self.visit_before(self.reached.iter().filter(is_return).map(|reached| reached.at), |at| {
-            let known = !matches!(self.calls.get(&at), Some(None));
-            if known {
-                all.insert(at);
-            }
-            known
-        });
-        all
-    }
-
-    /// Visits instructions and those before them. `visit`: do those before it matter?
-    fn visit_before(&self, from: impl IntoIterator<Item = u32>, mut visit: impl FnMut(u32) -> bool) {
-        let mut open: Vec<u32> = from.into_iter().collect();
-        let mut seen: HashSet<u32> = open.iter().copied().collect();
-        while let Some(at) = open.pop() {
-            if visit(at) {
-                let before = self.get(at).map(|reached| reached.before).filter(|before| *before != NONE);
-                open.extend(before.iter().chain(self.others.get(&at).into_iter().flatten()).filter(|before| seen.insert(**before)));
-            }
         }
     }
 
