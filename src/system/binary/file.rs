@@ -1,12 +1,15 @@
 //! An ELF file in memory, and its segments.
 //!
 //! Unsafe: the file is mapped instead of read, so that a large binary costs only the pages that are used. If another process
-//! truncates the file meanwhile, SIGBUS ends rbt; package managers replace binaries by renaming, not in place.
+//! truncates the file meanwhile, the kernel sends SIGBUS at an access to what is missing. A handler puts zeros there, and the readers
+//! report damaged data as for any other file.
 #![allow(unsafe_code)] // see above
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -53,8 +56,38 @@ pub(in crate::system) fn map_with_metadata(path: &Path) -> Result<(memmap2::Mmap
 
 /// Maps an open file.
 pub(in crate::system) fn map_file(file: &File) -> io::Result<memmap2::Mmap> {
+    static HANDLED: Once = Once::new();
+    HANDLED.call_once(fill_what_is_missing);
     // SAFETY: see the module's note.
     unsafe { memmap2::Mmap::map(file) }
+}
+
+static PAGE_SIZE: AtomicUsize = AtomicUsize::new(0);
+
+/// From now on, pages of mapped files that are missing have zeros.
+fn fill_what_is_missing() {
+    // SAFETY: the action is local and complete, and its handler only makes system calls
+    unsafe {
+        PAGE_SIZE.store(usize::try_from(libc::sysconf(libc::_SC_PAGESIZE)).unwrap_or(4096), Ordering::Relaxed);
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = fill_page as *const () as libc::sighandler_t;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut());
+    }
+}
+
+/// Puts zeros where a page of a file is missing. Any other cause ends rbt, as without the handler.
+extern "C" fn fill_page(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    let size = PAGE_SIZE.load(Ordering::Relaxed);
+    // SAFETY: the kernel passes the information, and no page was there that could be lost
+    unsafe {
+        let page = (*info).si_addr() as usize / size * size;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        let is_missing = (*info).si_code == libc::BUS_ADRERR;
+        if !is_missing || libc::mmap(page as *mut libc::c_void, size, libc::PROT_READ, flags, -1, 0) == libc::MAP_FAILED {
+            libc::signal(libc::SIGBUS, libc::SIG_DFL);
+        }
+    }
 }
 
 /// A loadable segment (`PT_LOAD` in elf(5)), in bytes.
@@ -89,4 +122,21 @@ pub fn address(segments: &[Segment], offset: u64) -> Option<u64> {
 /// Virtual address to file offset.
 pub fn offset(segments: &[Segment], address: u64) -> Option<u64> {
     segments.iter().find(|s| s.holds(address)).map(|s| s.offset + (address - s.address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_cut_off_has_zeros() {
+        let path = std::env::temp_dir().join(format!("rbt-cut-{}", std::process::id()));
+        std::fs::write(&path, vec![7u8; 3 << 16]).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let data = map_file(&file).unwrap();
+        assert_eq!(data.last(), Some(&7));
+        file.set_len(100).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!((data[0], data[1 << 16], data.last()), (7, 0, Some(&0)));
+    }
 }
