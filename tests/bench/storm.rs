@@ -25,7 +25,6 @@ struct Case {
     name: &'static str,
     /// What the program does repeatedly, by its argument.
     work: &'static str,
-    /// `PID` is the storm's process.
     script: &'static str,
     /// Is only the storm's process traced?
     one_process: bool,

@@ -7,6 +7,7 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -122,6 +123,13 @@ pub fn address(segments: &[Segment], offset: u64) -> Option<u64> {
 /// Virtual address to file offset.
 pub fn offset(segments: &[Segment], address: u64) -> Option<u64> {
     segments.iter().find(|s| s.holds(address)).map(|s| s.offset + (address - s.address))
+}
+
+/// The bytes of a file at these addresses, as far as it has them.
+pub(in crate::system) fn bytes_of<'d>(data: &'d [u8], segments: &[Segment], range: &Range<u64>) -> &'d [u8] {
+    let start = offset(segments, range.start).and_then(|at| usize::try_from(at).ok());
+    let end = start.and_then(|start| start.checked_add(usize::try_from(range.end.checked_sub(range.start)?).ok()?));
+    start.zip(end).and_then(|(start, end)| data.get(start..end.min(data.len()))).unwrap_or_default()
 }
 
 #[cfg(test)]

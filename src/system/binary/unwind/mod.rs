@@ -9,8 +9,8 @@
 //! Rows are grouped by page of the file (not of memory, because all processes share a table). Each page starts with the row in
 //! effect there, so a search needs no other page.
 //!
-//! - `rule.rs`: rules, and their derivation from DWARF; `entry.rs`: their encoding; `compile.rs`: the rows of a file, also of
-//!   its code without call frame information; `rows.rs`: the rows in memory; `function.rs`: the function around an address;
+//! - `rule.rs`: rules, and their derivation from DWARF; `entry.rs`: their encoding; `compile.rs`: the rows of a file;
+//!   `uncovered.rs`: its code without call frame information; `rows.rs`: the rows in memory; `function.rs`: the function around an address;
 //!   `cache.rs`: tables kept between runs
 
 mod cache;
@@ -19,6 +19,7 @@ pub mod entry;
 mod function;
 mod rows;
 mod rule;
+mod uncovered;
 
 pub use cache::table;
 pub use compile::compile_image;

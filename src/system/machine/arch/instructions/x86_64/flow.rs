@@ -53,9 +53,12 @@ pub fn follow(code: &[u8], addr: u64, starts: &Starts<'_>, elsewhere: &dyn Fn(u6
     if code.len() > MAX_CODE {
         return Vec::new();
     }
+    let mut functions = slots(code, starts.tables, addr);
+    functions.extend(starts.entry.map(|entry| taken_at(entry, elsewhere)).unwrap_or_default());
+    functions.extend_from_slice(starts.functions);
     let mut distrusted = Distrusted::default();
     for _ in 0..MAX_TURNS {
-        let mut flow = Flow::new(code, addr, starts, elsewhere, &distrusted);
+        let mut flow = Flow::new((code, addr), starts, &functions, elsewhere, &distrusted);
         if flow.run().is_none() {
             return Vec::new();
         }
@@ -71,7 +74,13 @@ pub fn follow(code: &[u8], addr: u64, starts: &Starts<'_>, elsewhere: &dyn Fn(u6
 }
 
 impl<'d> Flow<'d> {
-    fn new(code: &'d [u8], addr: u64, starts: &Starts<'d>, elsewhere: &'d dyn Fn(u64) -> [u8; 16], distrusted: &'d Distrusted) -> Self {
+    fn new(
+        (code, addr): (&'d [u8], u64),
+        starts: &Starts<'d>,
+        functions: &[u64],
+        elsewhere: &'d dyn Fn(u64) -> [u8; 16],
+        distrusted: &'d Distrusted,
+    ) -> Self {
         let mut flow = Flow {
             code,
             addr,
@@ -93,8 +102,7 @@ impl<'d> Flow<'d> {
             took_return_address: false,
         };
         let entry = starts.entry.and_then(|entry| flow.position(entry));
-        let taken = starts.entry.map(|entry| taken_at(entry, elsewhere)).unwrap_or_default();
-        for start in starts.functions.iter().chain(&slots(code, starts.tables, addr)).chain(&taken) {
+        for start in functions {
             if let Some(at) = flow.position(*start)
                 && Some(at) != entry
             {
