@@ -6,13 +6,21 @@
 //! because the child's descriptors keep everything attached. Then the child exits, which closes the last ones. It has
 //! no other open descriptors, so readers of a pipe do not wait for it. Programs that stay attached for that moment see
 //! `State::stopped` and return at once. A run that cannot fork waits for its own close.
+//!
+//! In a container, a sweeper can block detaching on the whole machine until it reboots. When process 1 of a PID namespace exits,
+//! the kernel waits for all other processes of the namespace (`zap_pid_ns_processes` of kernel/pid_namespace.c). Before Linux 6.9,
+//! the grace period of RCU tasks that a sweeper waits for does not end before process 1 has exited (the commit "rcu-tasks:
+//! Eliminate deadlocks involving do_exit() and RCU tasks"). Linux 6.1 blocked in one of 30 runs that were the last command of
+//! process 1. There, rbt detaches before it exits.
 #![allow(unsafe_code)] // fork, and what a child may call after it
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// Closes these descriptors in a separate process.
+use crate::system::machine::procfs;
+
+/// Closes these descriptors in a separate process if that is safe.
 pub(super) fn sweep(fds: Vec<OwnedFd>) {
-    if fds.is_empty() {
+    if fds.is_empty() || !may_outlive_process_1() {
         return;
     }
     // The sweeper learns from the end of this pipe that the parent is done, however it ended. Without a pipe there is
@@ -29,6 +37,17 @@ pub(super) fn sweep(fds: Vec<OwnedFd>) {
     }
     drop(fds); // before `done`
     drop(done);
+}
+
+/// Does the kernel let process 1 of this PID namespace exit while another process detaches?
+fn may_outlive_process_1() -> bool {
+    matches!(procfs::pid_namespace(), Ok(None)) || has_independent_exit(&rustix::system::uname().release().to_string_lossy())
+}
+
+/// Does a process that exits delay no grace period of RCU tasks? `release`: such as `6.1.0-56-amd64`.
+fn has_independent_exit(release: &str) -> bool {
+    let mut numbers = release.split(|sign: char| !sign.is_ascii_digit()).map_while(|number| number.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(9))
 }
 
 /// The sweeper process: keeps these descriptors open until the pipe ends.
@@ -68,5 +87,17 @@ unsafe fn close_range(from: RawFd, to: RawFd) {
         for fd in from..=to.min(limit.rlim_cur.min(1 << 20) as RawFd) {
             libc::close(fd);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_independent_exit;
+
+    #[test]
+    fn releases() {
+        let of = |releases: &[&str]| releases.iter().map(|release| has_independent_exit(release)).collect::<Vec<_>>();
+        assert_eq!(of(&["6.9.0", "6.10-rc1", "6.12.117+deb12-cloud-amd64", "7.0", "10.1"]), [true; 5]);
+        assert_eq!(of(&["6.8.12", "6.1.0-56-cloud-amd64", "5.10.0", "6", "", "unknown"]), [false; 6]);
     }
 }

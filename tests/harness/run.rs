@@ -62,8 +62,7 @@ fn attempt(case: &Case, place: &Place) -> Result<(), String> {
     let after = after(case, &mut place)?;
     let mut cmd = command(case, &place)?;
     let shown = show(&cmd);
-    let limit = case.timeout * super::vm::slowness();
-    let end = watch(case, &mut cmd, &place, after, Duration::from_secs_f64(limit))?;
+    let end = watch(case, &mut cmd, &place, after, limit(case, super::vm::slowness()))?;
     let bad = judge(case, &place, &end);
     if bad.is_empty() {
         return Ok(());
@@ -177,6 +176,17 @@ impl Drop for Running {
 fn kill_group(pid: u32, signal: i32) {
     // SAFETY: This is a system call. We created the group and have not reaped it.
     unsafe { libc::kill(-(pid as i32), signal) };
+}
+
+/// Asks a child to end.
+pub fn terminate(child: &Child) {
+    // SAFETY: This is a system call. The child has not been waited for.
+    unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+}
+
+/// The time that a case may take.
+pub fn limit(case: &Case, slowness: f64) -> Duration {
+    Duration::from_secs_f64(case.timeout * slowness)
 }
 
 fn before(case: &Case, place: &mut Place) -> Result<Option<Running>, String> {

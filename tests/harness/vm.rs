@@ -5,10 +5,10 @@ use super::case::Case;
 use super::{Verdict, run, times};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 /// The number of machines. It is the number of test threads, because each thread waits for one machine. RBT_TEST_MACHINES
@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 const MACHINES: usize = 2;
 /// The number of cases that justify another machine.
 const ENOUGH: usize = 16;
+
+/// The number of machines that may run the cases of a batch one after the other.
+const BOOTS: usize = 3;
 
 /// The kernels of cases that only the matrix runs.
 pub const MATRIX: &str = "matrix";
@@ -33,12 +36,12 @@ pub fn is_inside() -> bool {
 
 /// The factor by which a case may take longer here than outside of a virtual machine.
 pub fn slowness() -> f64 {
-    match (is_inside(), std::env::consts::ARCH) {
-        (false, _) => 1.0,
-        (true, "x86_64") => 6.0,
-        // QEMU emulates the instructions of another processor.
-        (true, _) => 20.0,
-    }
+    if is_inside() { slowness_inside(cfg!(target_arch = "aarch64")) } else { 1.0 }
+}
+
+/// That factor in a virtual machine. QEMU emulates the instructions of an arm64 processor.
+fn slowness_inside(arm64: bool) -> f64 {
+    if arm64 { 20.0 } else { 6.0 }
 }
 
 /// The environment variable that names the arm64 build of this test, which tests/vm/matrix.sh makes.
@@ -127,50 +130,98 @@ impl Batch {
         if let Some(what) = lacking(&self.kernel, arm64) {
             return Err(Verdict::Skip(format!("{what}: run tests/vm/vm-fetch.sh to install it")));
         }
-        let program = match (arm64, std::env::var_os(ARM64)) {
-            (false, _) => std::env::current_exe(),
-            (true, Some(program)) => Ok(program.into()),
+        let fail = |e: std::io::Error| Verdict::Fail(format!("virtual machine: {e}"));
+        let program: PathBuf = match (arm64, std::env::var_os(ARM64)) {
+            (false, _) => std::env::current_exe().map_err(fail)?,
+            (true, Some(program)) => program.into(),
             (true, None) => return Err(Verdict::Skip(format!("{ARM64}, the tests for arm64, which tests/vm/matrix.sh builds"))),
         };
-        let fail = |e: std::io::Error| Verdict::Fail(format!("virtual machine: {e}"));
         // The machine can always read the project's directory, even with another root directory.
         let list = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("rbt-batch.{}.{}", std::process::id(), self.name));
-        let names: Vec<_> = self.cases.iter().map(|c| c.full_name()).collect();
-        std::fs::write(&list, names.join("\n")).map_err(fail)?;
         for case in &self.cases {
             super::travel::build(case).map_err(Verdict::Fail)?;
         }
-        let begun = Instant::now();
-        let mut machine = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vm/vmrun.sh"));
         if arm64 {
             run::build_fixtures("aarch64");
-            machine.args(["-r", env!("CARGO_MANIFEST_DIR")]).env_remove("RBT_TEST_BIN");
         }
-        let out = machine
-            .args(["-k", &self.kernel, "--"])
-            .arg(program.map_err(fail)?)
-            .env("RBT_TEST_VM_BATCH", &list)
-            .env("VM_TIMEOUT", std::env::var("VM_TIMEOUT").unwrap_or_else(|_| "1800".into()))
-            .stdin(Stdio::null())
-            .output()
-            .map_err(fail)?;
-        let _ = std::fs::remove_file(&list);
-        let (mut all, mut work) = (BTreeMap::new(), Duration::ZERO);
-        for line in String::from_utf8_lossy(&out.stdout).lines() {
-            if let Some((name, v, took)) = read(line) {
-                times::note(&format!("vm-{}::{name}", self.name), took);
-                work += took;
-                all.insert(name, v);
+        let begun = Instant::now();
+        let mut all = BTreeMap::new();
+        let mut left: Vec<&Case> = self.cases.iter().map(AsRef::as_ref).collect();
+        // The case in which a machine ends has failed. Another machine runs the cases after it.
+        for _ in 0..BOOTS {
+            let names: Vec<_> = left.iter().map(|c| c.full_name()).collect();
+            std::fs::write(&list, names.join("\n")).map_err(fail)?;
+            let mut machine = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vm/vmrun.sh"));
+            if arm64 {
+                machine.args(["-r", env!("CARGO_MANIFEST_DIR")]).env_remove("RBT_TEST_BIN");
             }
+            machine.args(["-k", &self.kernel, "--"]).arg(&program).env("RBT_TEST_VM_BATCH", &list);
+            machine.env("VM_TIMEOUT", std::env::var("VM_TIMEOUT").unwrap_or_else(|_| "1800".into()));
+            let end = self.run_machine(machine, &left).map_err(fail)?;
+            left.drain(..end.verdicts.len());
+            all.extend(end.verdicts);
+            if left.is_empty() {
+                break;
+            }
+            let case = left.remove(0).full_name();
+            eprintln!("virtual machine {}: ended in {case}: {}", self.name, end.reason);
+            all.insert(case, Verdict::Fail(format!("the machine ended in this case: {}", end.reason)));
         }
-        times::note(&format!("vm-{}, boot and end", self.name), begun.elapsed().saturating_sub(work));
+        let lost = || Verdict::Fail(format!("not run, because {BOOTS} machines ended in other cases"));
+        all.extend(left.into_iter().map(|case| (case.full_name(), lost())));
+        let _ = std::fs::remove_file(&list);
         eprintln!("virtual machine {}: {} cases in {:.0} s", self.name, all.len(), begun.elapsed().as_secs_f64());
-        let err = String::from_utf8_lossy(&out.stderr);
-        for name in names {
-            all.entry(name).or_insert_with(|| Verdict::Fail(format!("the machine ended before this case: {}\n{err}", out.status)));
-        }
         Ok(all)
     }
+
+    /// Runs a machine until its command ends, or until it has not reported a result for a long time.
+    fn run_machine(&self, mut machine: Command, cases: &[&Case]) -> std::io::Result<MachineEnd> {
+        let begun = Instant::now();
+        let mut machine = machine.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let (sender, lines) = mpsc::channel();
+        let out = machine.stdout.take();
+        std::thread::spawn(move || {
+            out.into_iter().flat_map(|out| BufReader::new(out).lines()).flatten().try_for_each(|line| sender.send(line))
+        });
+        let mut err = machine.stderr.take();
+        let told = std::thread::spawn(move || {
+            let mut text = Vec::new();
+            let _ = err.as_mut().map(|err| err.read_to_end(&mut text));
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        let slowness = slowness_inside(self.kernel.ends_with("-arm64"));
+        let (mut verdicts, mut work, mut silent) = (Vec::new(), Duration::ZERO, false);
+        loop {
+            let limit = cases
+                .get(verdicts.len())
+                .map_or(Duration::ZERO, |case| run::limit(case, slowness) + Duration::from_secs_f64(20.0 * slowness));
+            match lines.recv_timeout(limit) {
+                Ok(line) => {
+                    if let Some((name, verdict, took)) = read(&line) {
+                        times::note(&format!("vm-{}::{name}", self.name), took);
+                        work += took;
+                        verdicts.push((name, verdict));
+                    }
+                }
+                // vmrun.sh ends the machine.
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    silent = true;
+                    run::terminate(&machine);
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let status = machine.wait()?;
+        times::note(&format!("vm-{}, boot and end", self.name), begun.elapsed().saturating_sub(work));
+        let silence = if silent { "no result for a long time, " } else { "" };
+        Ok(MachineEnd { verdicts, reason: format!("{silence}{status}\n{}", told.join().unwrap_or_default()) })
+    }
+}
+
+/// The results of a machine in order, and why it ended.
+struct MachineEnd {
+    verdicts: Vec<(String, Verdict)>,
+    reason: String,
 }
 
 /// Runs the listed cases in the virtual machine, and prints a line of JSON for each.

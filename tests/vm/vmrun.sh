@@ -109,7 +109,8 @@ cleanup() {
 }
 trap cleanup EXIT
 trap 'exit 130' INT
-trap 'exit 143' TERM
+# A caller that stops a VM that hangs needs its messages.
+trap '[[ -n $verbose ]] || tail -n 40 "$work/console" >&2 2>/dev/null; exit 143' TERM
 
 # --- Build the initramfs. One part is cached for each kernel and kind of VM, and the other part is specific to a run.
 entry() { # NAME MODE SIZE: prints a header in cpio's "newc" format

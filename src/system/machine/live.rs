@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -563,10 +562,7 @@ impl TargetInfo for Live {
     }
 
     fn pid_namespace(&self) -> Option<(u64, u64)> {
-        /// `PROC_PID_INIT_INO` of include/linux/proc_ns.h.
-        const INITIAL: u64 = 0xEFFF_FFFC;
-        let ns = std::fs::metadata("/proc/self/ns/pid").ok()?;
-        (ns.ino() != INITIAL).then(|| (ns.dev(), ns.ino()))
+        super::procfs::pid_namespace().ok().flatten()
     }
 
     fn possible_cpus(&self) -> u32 {

@@ -3,7 +3,9 @@
 //! `/proc` may be that of another PID namespace, such as after `unshare --pid --fork`: its numbers are then not those that the
 //! kernel gives rbt, and would lead to other processes. rbt then mounts one of its own namespace, which nobody else sees.
 
+use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -36,6 +38,18 @@ fn mount_own() -> Option<PathBuf> {
         let _ = mount.into_raw_fd();
         path
     })
+}
+
+/// The device and inode of rbt's PID namespace, or `None` if it is the initial one.
+///
+/// # Errors
+///
+/// The namespace is unknown because /proc is not mounted.
+pub fn pid_namespace() -> io::Result<Option<(u64, u64)>> {
+    /// `PROC_PID_INIT_INO` of include/linux/proc_ns.h.
+    const INITIAL: u64 = 0xEFFF_FFFC;
+    let ns = std::fs::metadata("/proc/self/ns/pid")?;
+    Ok((ns.ino() != INITIAL).then(|| (ns.dev(), ns.ino())))
 }
 
 /// The directory of a process, or of a thread.
