@@ -138,6 +138,9 @@
 //!   a `TargetInfo` only, so a recorder in front of it (`system/portability/questions.rs`) knows them all: a kept script is used if
 //!   the same queries have the same answers. So is the code of rbt's own functions, such as the walk along a stack, for
 //!   scripts that are new (`emit/known_code.rs`). They are most of the code of a script that takes user stacks.
+//! - Features of the kernel are kept until the next boot (`system/kernel/known_features.rs`), which spares a start 30 of 47 calls of
+//!   bpf(2) and a search in the kernel's BTF. libbpf's own tests of features are among them: the linker passes them on to
+//!   `runtime/libbpf_features.rs`.
 //! - A bundle (`bundle.rs`) has the same recorder in front of checking and compiling, so it knows every fact on which
 //!   its code depends; `rbt-run` (`runner.rs`) queries the facts again, by name, before it loads anything
 //!   (`system/portability/requirements.rs`). The effect of a fact on the code is found by compiling again with other answers
@@ -202,7 +205,7 @@
 //! allows each foreign library in one module: inkwell and llvm-sys in `emit`, pest in `syntax`, libbpf in `runtime` (its linker in
 //! `emit/link.rs`), blazesym in `runtime/symbolize.rs`, object, gimli, iced-x86, the demanglers, xz2, zstd, flate2 and lz4_flex in `system` (flate2 in `otlp` and `bundle`, too), globset in
 //! `system/machine/glob.rs`, fnv in `cdecl` and `render/stack_keys.rs`, clap in `cli`, httparse in `serve` and `http`, rustls in `tls`, sha2 in `driver`, `bundle` and `state`, postcard in
-//! `frontend/compiled.rs` and `runtime/known_names.rs`.
+//! `frontend/compiled.rs`, `runtime/known_names.rs` and `system/kernel/known_features.rs`.
 //!
 //! LLVM's passes are chosen in C++ (`emit/*.cpp`), as its C interface has no way to name them without linking all of them.
 //!

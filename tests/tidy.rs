@@ -89,7 +89,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("rustc_demangle", &["src/system/binary/demangle.rs"]),
     ("serde", &[]),
     ("serde_json", &[]),
-    ("postcard", &["src/frontend/compiled.rs", "src/runtime/known_names.rs"]),
+    ("postcard", &["src/frontend/compiled.rs", "src/runtime/known_names.rs", "src/system/kernel/known_features.rs"]),
     ("sha2", &["src/driver/start.rs", "src/bundle.rs", "src/state/"]),
     ("shlex", &[]),
     ("similar", &["src/driver/fmt.rs"]),

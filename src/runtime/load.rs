@@ -30,7 +30,7 @@ use crate::emit::libbpf_log;
 use crate::failure::reason;
 use crate::probes::{self, Attach};
 use crate::settings::{Invocation, MissingProbes, Settings};
-use crate::system::{Feature, TargetInfo, machine::programs};
+use crate::system::{Feature, TargetInfo, kernel::known_features, machine::programs};
 
 /// A loaded object.
 pub(super) struct Loaded {
@@ -162,7 +162,10 @@ pub(super) fn load(
         }
         verified.iter().for_each(|text| log(text));
         let why = match loaded {
-            Ok(loaded) => return Ok(Loaded { left_out, ..loaded }),
+            Ok(loaded) => {
+                known_features::keep();
+                return Ok(Loaded { left_out, ..loaded });
+            }
             Err(why) => why,
         };
         let known = left_out.len();

@@ -60,6 +60,7 @@ mod initial_mappings;
 mod iter;
 mod jit_dump;
 mod known_names;
+mod libbpf_features;
 mod load;
 mod mappings;
 mod maps;

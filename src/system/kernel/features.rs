@@ -1,6 +1,6 @@
 //! The BPF features of the running kernel, found by trying them.
 //!
-//! Each test takes one or two small system calls (under 0.2 ms), and runs only when needed. The structures of `bpf(2)` are
+//! Each test takes one or two small system calls (under 0.2 ms), and runs only when needed: see also `known_features`. The structures of `bpf(2)` are
 //! those of the kernel's `include/uapi/linux/bpf.h`; a kernel rejects what it does not know.
 
 #![allow(unsafe_code)] // bpf(2)
@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::system::Feature;
-use crate::system::kernel::prog_type;
+use crate::system::kernel::{known_features, prog_type};
 
 /// Caches the results of one run.
 #[derive(Default)]
@@ -27,7 +27,13 @@ impl Features {
         if let Some(known) = self.known.borrow().get(&feature) {
             return *known;
         }
-        let answer = probe(feature);
+        let answer = known_features::get(feature).unwrap_or_else(|| {
+            let Answer { holds, lasts } = probe(feature);
+            if lasts {
+                known_features::learn(feature, holds);
+            }
+            holds
+        });
         self.known.borrow_mut().insert(feature, answer);
         answer
     }
@@ -43,8 +49,18 @@ pub(in crate::system) fn may_ask() -> io::Result<()> {
     load(prog_type::RAW_TRACEPOINT, 0, &RETURN_ZERO, None).map(|_| ())
 }
 
-fn probe(feature: Feature) -> bool {
-    match feature {
+/// The result of a test.
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    holds: bool,
+    /// No other condition has this result, and it is valid until the next boot.
+    lasts: bool,
+}
+
+fn probe(feature: Feature) -> Answer {
+    let holds = match feature {
+        Feature::ShortKeys => return short_keys(),
+        Feature::AllocatesAnywhere => return allocates_anywhere(),
         // Only creating a link is conclusive: older kernels load the program and ignore an unknown `expected_attach_type`.
         Feature::UprobeMulti => uprobe_multi(),
         Feature::KprobeMulti => kprobe_multi(TRACE_KPROBE_MULTI),
@@ -64,11 +80,6 @@ fn probe(feature: Feature) -> bool {
         Feature::Fetch => load(prog_type::RAW_TRACEPOINT, 0, &FETCH_ADD, None).is_ok(),
         Feature::SleepingUprobes => load_with(prog_type::KPROBE, 0, SLEEPABLE, &RETURN_ZERO, None).is_ok(),
         Feature::Override => load(prog_type::KPROBE, 0, &CALL_OVERRIDE, None).is_ok(),
-        Feature::ShortKeys => {
-            const HASH: u32 = 1;
-            let mut attr = MapCreate { map_type: HASH, key_size: crate::system::SHORT_KEY + 1, value_size: 4, max_entries: 1, flags: 0 };
-            bpf(MAP_CREATE, &mut attr).is_err_and(|e| e.raw_os_error() == Some(libc::E2BIG))
-        }
         // The magic number in the machine's byte order. The types are parsed only when they are needed.
         Feature::Btf => {
             let mut magic = [0; 2];
@@ -82,7 +93,19 @@ fn probe(feature: Feature) -> bool {
         Feature::PercpuLookup => offers(&CALL_PERCPU_LOOKUP),
         Feature::Tai => offers(&CALL_TAI),
         Feature::AncestorCgroup => load(prog_type::RAW_TRACEPOINT, 0, &CALL_ANCESTOR_CGROUP, None).is_ok(),
-        Feature::AllocatesAnywhere => allocates_anywhere(),
+    };
+    // Other mounts may hide a file. A test that fails may lack memory or permission.
+    let is_a_file = matches!(feature, Feature::Kprobe | Feature::Btf);
+    Answer { holds, lasts: holds && !is_a_file && feature != Feature::SharedStacks }
+}
+
+fn short_keys() -> Answer {
+    const HASH: u32 = 1;
+    let mut attr = MapCreate { map_type: HASH, key_size: crate::system::SHORT_KEY + 1, value_size: 4, max_entries: 1, flags: 0 };
+    match bpf(MAP_CREATE, &mut attr) {
+        Ok(_) => Answer { holds: false, lasts: true },
+        Err(e) if e.raw_os_error() == Some(libc::E2BIG) => Answer { holds: true, lasts: true },
+        Err(_) => Answer { holds: false, lasts: false },
     }
 }
 
@@ -103,15 +126,16 @@ fn offers(call: &[Insn]) -> bool {
 
 /// May a program of a counter use a map that allocates elements? Such a program may run in any interrupt, so the verifier
 /// rejects this if it is not safe (`check_map_prog_compatibility` of kernel/bpf/verifier.c).
-fn allocates_anywhere() -> bool {
+fn allocates_anywhere() -> Answer {
     const HASH: u32 = 1;
     const NO_PREALLOC: u32 = 1;
     const MAP_FD: u8 = 1 << 4; // BPF_PSEUDO_MAP_FD as source register
     let mut attr = MapCreate { map_type: HASH, key_size: 4, value_size: 4, max_entries: 1, flags: NO_PREALLOC };
-    let Ok(map) = bpf(MAP_CREATE, &mut attr) else { return true };
+    let Ok(map) = bpf(MAP_CREATE, &mut attr) else { return Answer { holds: true, lasts: false } };
     // r1 = map; r0 = 0
     let use_it = [Insn(0x18, MAP_FD | 1, 0, map.as_raw_fd()), Insn(0, 0, 0, 0), Insn(0xb7, 0, 0, 0), EXIT];
-    load(prog_type::PERF_EVENT, 0, &use_it, None).is_ok()
+    let holds = load(prog_type::PERF_EVENT, 0, &use_it, None).is_ok();
+    Answer { holds, lasts: holds }
 }
 
 /// Makes a call without arguments. The verifier checks whether the program may make the call before it checks the arguments,

@@ -3,6 +3,7 @@
 pub mod features;
 pub mod function_cache;
 pub mod functions;
+pub mod known_features;
 pub mod noreturn;
 pub mod object_limits;
 pub mod object_needs;

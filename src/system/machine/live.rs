@@ -20,6 +20,7 @@ use crate::system::events::tracefs::{self, Tracefs};
 use crate::system::kernel::features::{Features, LoadTarget};
 use crate::system::kernel::function_cache::{self, Index};
 use crate::system::kernel::functions::{self, Functions};
+use crate::system::kernel::known_features;
 use crate::system::kernel::prog_type;
 use crate::system::kernel_types::{BTF_FILES, KernelTypes, Prototype};
 use crate::system::machine::arch::{Arch, HERE};
@@ -537,28 +538,42 @@ impl TargetInfo for Live {
             let known = inferred_features::KernelFacts { sys: self, config: &|_| None, symbols: &|| true };
             return inferred_features::has(&known, feature);
         }
-        if feature == Feature::SharedStacks {
-            // If the types are unknown, assume what is safe everywhere.
-            return self.types().map_or(true, |types| types.named(TypeName::Enum, "priv_stack_mode").is_some());
+        let kept = !types_are_given();
+        if let Some(known) = known_features::get(feature).filter(|_| kept) {
+            return known;
         }
-        if matches!(feature, Feature::RecursionCheck | Feature::SocketCookie | Feature::StructArguments | Feature::ManyArguments) {
-            return inferred_features::has(&inferred_features::KernelFacts { sys: self, config: &|_| None, symbols: &|| false }, feature);
-        }
-        if feature == Feature::Trampoline {
-            return *self.trampoline.get_or_init(|| {
+        // A positive answer is valid until the next boot; a negative one may have other reasons.
+        let (holds, lasts) = if feature == Feature::SharedStacks {
+            match self.types() {
+                Ok(types) => (types.named(TypeName::Enum, "priv_stack_mode").is_some(), true),
+                // Assume what is safe everywhere.
+                Err(_) => (true, false),
+            }
+        } else if matches!(feature, Feature::RecursionCheck | Feature::SocketCookie | Feature::StructArguments | Feature::ManyArguments) {
+            let facts = inferred_features::KernelFacts { sys: self, config: &|_| None, symbols: &|| false };
+            let holds = inferred_features::has(&facts, feature);
+            (holds, holds)
+        } else if feature == Feature::Trampoline {
+            let holds = *self.trampoline.get_or_init(|| {
                 // A function for tests of trampolines (net/bpf/test_run.c), which nothing else calls.
                 let test = self.prototype(Some(functions::KERNEL), "bpf_fentry_test1");
                 test.is_some_and(|p| crate::system::kernel::features::trampoline(p.id))
             });
-        }
-        if feature == Feature::NumberPointers {
-            return *self.number_pointers.get_or_init(|| {
+            (holds, holds)
+        } else if feature == Feature::NumberPointers {
+            let holds = *self.number_pointers.get_or_init(|| {
                 // Its last argument has always been a `loff_t *`.
                 self.prototype(Some(functions::KERNEL), "vfs_read")
                     .is_some_and(|p| crate::system::kernel::features::takes_argument(p.id, 3))
             });
+            (holds, holds)
+        } else {
+            return self.features.has(feature);
+        };
+        if kept && lasts {
+            known_features::learn(feature, holds);
         }
-        self.features.has(feature)
+        holds
     }
 
     fn pid_namespace(&self) -> Option<(u64, u64)> {
