@@ -43,6 +43,9 @@ SECTIONS {
 } INSERT BEFORE .init_array;
 ";
 
+/// The list of functions that a start runs, as patterns for the names of sections.
+const START_FUNCTIONS: &str = "src/startup/functions.txt";
+
 /// The C++ source files.
 const PASSES: &[&str] = &[
     "src/emit/passes.cpp",
@@ -186,6 +189,11 @@ fn link_statically(out: &Path) -> std::io::Result<()> {
         if linker_takes(same, out) {
             binary(same);
         }
+        // The code of a start is scattered over 30 MB. Each page of it that a start touches costs a fault, in which the kernel maps
+        // 15 more.
+        let start = out.join("start.ld");
+        fs::write(&start, start_functions())?;
+        binary(&format!("-Wl,-T,{}", start.display()));
         // `cargo bench -- size` reads the map to show the contents of the binary.
         let map = out.join("rbt.map");
         println!("cargo::rustc-link-arg-bin=rbt=-Wl,-Map={}", map.display());
@@ -193,6 +201,15 @@ fn link_statically(out: &Path) -> std::io::Result<()> {
     }
     println!("cargo::rustc-link-arg=-L{}", others.display());
     Ok(())
+}
+
+/// An addition to the linker's default script, which places the functions of a start next to each other.
+fn start_functions() -> String {
+    println!("cargo::rerun-if-changed={START_FUNCTIONS}");
+    let list = fs::read_to_string(START_FUNCTIONS).unwrap_or_else(|e| panic!("{START_FUNCTIONS}: {e}"));
+    let patterns = list.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let sections: String = patterns.map(|pattern| format!("    *({pattern})\n")).collect();
+    format!("SECTIONS {{\n  .text.rbt_start : {{\n{sections}  }}\n}} INSERT BEFORE .text;\n")
 }
 
 /// Calls [`find`] for a required library, and reports an error if it is missing.

@@ -12,6 +12,7 @@ mod asm;
 mod attach;
 mod documents;
 mod floor;
+mod functions;
 mod growth;
 mod kernel;
 mod keys;
@@ -62,6 +63,9 @@ fn main() -> ExitCode {
     }
     if args.first().map(String::as_str) == Some(storm::WORD) {
         return storm::work(&args[1..]);
+    }
+    if args.first().map(String::as_str) == Some(functions::WORD) {
+        return functions::list();
     }
     let unknown = args.iter().find(|a| !ITEMS.iter().any(|(name, ..)| name == a));
     if let Some(unknown) = unknown {
