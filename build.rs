@@ -83,7 +83,7 @@ fn main() {
     let linked = env::var_os("CARGO_FEATURE_STATIC_LLVM").is_some();
     passes(linked, &out);
     // src/runtime/libbpf_features.rs defines the replacement of this function of libbpf.
-    println!("cargo::rustc-link-arg=-Wl,--wrap=feat_supported");
+    println!("cargo::rustc-link-arg-bins=-Wl,--wrap=feat_supported");
     if linked {
         link_statically(&out).unwrap_or_else(|e| panic!("{}: {e}", out.display()));
     }

@@ -463,6 +463,13 @@ impl Renderer for Outputs {
         self.beside.iter_mut().for_each(|file| file.render(output, &mut to.err));
     }
 
+    fn render_in_parts(&mut self, output: &Output, to: &mut Rendered, write: &mut dyn FnMut(&mut Vec<u8>) -> bool) {
+        self.ended |= matches!(output, Output::End);
+        self.main.render_in_parts(output, to, write);
+        self.contents.extend(Content::of(output));
+        self.beside.iter_mut().for_each(|file| file.render(output, &mut to.err));
+    }
+
     fn at(&mut self, unix_ns: i128) {
         self.main.at(unix_ns);
         self.beside.iter_mut().for_each(|file| file.renderer.at(unix_ns));

@@ -71,6 +71,11 @@ pub struct Rendered {
 pub trait Renderer {
     /// Appends the text of `output` to `to`.
     fn render(&mut self, output: &Output, to: &mut Rendered);
+    /// The same for a long output: passes the text so far to `write` from time to time, which takes it, and returns false if the
+    /// rest is not needed.
+    fn render_in_parts(&mut self, output: &Output, to: &mut Rendered, _write: &mut dyn FnMut(&mut Vec<u8>) -> bool) {
+        self.render(output, to);
+    }
     /// Sets the time of the following output, in nanoseconds since 1970; only if [`Format::timed`] is set.
     fn at(&mut self, _unix_ns: i128) {}
     /// Appends a value as `%s` prints it for `reader`.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use super::decimal::{self, Fraction};
 use crate::value::{MapView, Stats, Unit, Value};
@@ -141,7 +142,12 @@ fn compare(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::Tuple(x) | Value::List(x), Value::Tuple(y) | Value::List(y)) => all(x.iter(), y.iter()),
         (Value::Record(x), Value::Record(y)) => all(x.iter().map(|f| &f.1), y.iter().map(|f| &f.1)),
-        (Value::Stack(x), Value::Stack(y)) => x.frames.iter().map(|f| f.addr).cmp(y.frames.iter().map(|f| f.addr)),
+        (Value::Stack(x), Value::Stack(y)) => {
+            // Stacks share their frames.
+            let same = x.frames.iter().zip(&y.frames).take_while(|(x, y)| Arc::ptr_eq(x, y)).count();
+            let [x, y] = [x, y].map(|stack| stack.frames.iter().skip(same).map(|f| f.addr));
+            x.cmp(y)
+        }
         // All keys of a map have one type; if a part could not be decoded, kinds stay together.
         (_, _) => kind(a).cmp(&kind(b)),
     }

@@ -20,7 +20,17 @@ struct TextRenderer {
     options: RenderOptions,
 }
 
+/// The size of a part of a long map's text.
+const PART: usize = 256 << 10;
+
 impl Renderer for TextRenderer {
+    fn render_in_parts(&mut self, output: &Output, to: &mut Rendered, write: &mut dyn FnMut(&mut Vec<u8>) -> bool) {
+        match output {
+            Output::Map(view) => map_in_parts(view, &self.options, &mut to.out, write),
+            _ => self.render(output, to),
+        }
+    }
+
     fn render(&mut self, output: &Output, to: &mut Rendered) {
         let style = style(&self.options);
         let err_len = to.err.len();
@@ -93,6 +103,11 @@ fn style(options: &RenderOptions) -> Style<'_> {
 
 /// A line per entry; the rows of a histogram or a series follow its line, and a blank line follows them.
 pub(super) fn map(view: &MapView, options: &RenderOptions, to: &mut Vec<u8>) {
+    map_in_parts(view, options, to, &mut |_| true);
+}
+
+/// The same, with [`Renderer::render_in_parts`].
+fn map_in_parts(view: &MapView, options: &RenderOptions, to: &mut Vec<u8>, write: &mut dyn FnMut(&mut Vec<u8>) -> bool) {
     if is_nothing(view) {
         return;
     }
@@ -132,6 +147,9 @@ pub(super) fn map(view: &MapView, options: &RenderOptions, to: &mut Vec<u8>) {
         // as in bpftrace
         if !matches!(v, Value::Series(s) if s.buckets.is_empty()) {
             to.push(b'\n');
+        }
+        if to.len() >= PART && !write(to) {
+            return;
         }
     }
 }

@@ -32,12 +32,18 @@ pub(super) struct Object {
     mapped_at: SystemTime,
     /// Keeps a file open whose path may not lead to it: deleted, replaced, or in a container.
     open_file: Option<File>,
+    in_memory: bool,
 }
 
 impl Object {
+    fn new(id: usize, (path, inode): (PathBuf, u64), mapped_at: SystemTime, open_file: Option<File>) -> Self {
+        let in_memory = path.starts_with("/dev") || path.as_os_str().as_bytes().starts_with(b"/memfd:");
+        Self { id, path, inode, mapped_at, open_file, in_memory }
+    }
+
     /// Is it created in memory rather than on a disk? Some just-in-time compilers do that to map code twice.
     pub(super) fn is_in_memory(&self) -> bool {
-        self.path.starts_with("/dev") || self.path.as_os_str().as_bytes().starts_with(b"/memfd:")
+        self.in_memory
     }
 
     /// A path to the mapped file itself, not to a later one with the same name; none if the file is lost.
@@ -244,7 +250,7 @@ impl Mappings {
         }
         self.open_files += 1;
         self.last_id += 1;
-        let object = Object { id: self.last_id, path: key.0.clone(), inode: key.1, mapped_at: seen, open_file: Some(file) };
+        let object = Object::new(self.last_id, key.clone(), seen, Some(file));
         self.objects.insert(key, Rc::new(object));
     }
 
@@ -282,11 +288,11 @@ impl Mappings {
     fn look_for(&mut self, pid: u32, addr: u64) -> Option<Mapping> {
         let recorded = self.reader.is_some();
         let known = self.processes.get(&pid);
-        let age = known.and_then(|p| p.maps_read_at).map(|read| read.elapsed());
+        let is_older = |than: Duration| known.and_then(|p| p.maps_read_at).is_none_or(|read| read.elapsed() > than);
         let found = known.and_then(|p| p.find(addr)).cloned();
-        let due = match (&found, age) {
-            (Some(_), age) => !recorded && age.is_none_or(|age| age > STALE),
-            (None, age) => age.is_none_or(|age| age > REFRESH_INTERVAL),
+        let due = match &found {
+            Some(_) => !recorded && is_older(STALE),
+            None => is_older(REFRESH_INTERVAL),
         };
         let looking = self.scan.is_some();
         if !due && (found.is_some() || !looking) {
@@ -504,7 +510,7 @@ impl Mappings {
             self.prune_above = 2 * self.objects.len();
         }
         self.prune_above = self.prune_above.max(OBJECTS);
-        let object = Rc::new(Object { id, path: key.0.clone(), inode: key.1, mapped_at: seen, open_file: held });
+        let object = Rc::new(Object::new(id, key.clone(), seen, held));
         self.objects.insert(key, Rc::clone(&object));
         object
     }

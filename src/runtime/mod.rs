@@ -98,6 +98,7 @@ mod unloadable;
 mod unwind;
 mod verifier_log;
 mod watch;
+mod word_hash;
 mod write;
 
 #[cfg(test)]

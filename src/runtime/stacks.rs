@@ -9,6 +9,7 @@ use super::load::{Loaded, MapFd};
 use super::maps;
 use super::poll::MAX_WAIT;
 use super::shared::Shared;
+use super::word_hash::WordHash;
 use crate::codegen::artifact::Manifest;
 use crate::types::Type;
 
@@ -21,8 +22,10 @@ const GRACE_PERIOD: Duration = Duration::from_secs(2);
 
 /// A stack in memory.
 struct StoredStack {
-    frames: Box<[u64]>,
-    stored_at: Instant,
+    /// See [`pack`].
+    frames: Box<[u8]>,
+    /// Milliseconds since [`Stacks::start`].
+    stored_at: u32,
 }
 
 /// The stacks of a run.
@@ -32,7 +35,8 @@ pub(super) struct Stacks {
     /// Maps of the script that may hold stack ids.
     stack_maps: Vec<MapFd>,
     /// Stacks by limit and id.
-    by_id: HashMap<(u32, u64), StoredStack>,
+    by_id: BTreeMap<u32, HashMap<u64, StoredStack, WordHash>>,
+    start: Instant,
     /// The counters of [`Shared::stacks`] when the tables were last emptied, and the number of further stacks until the
     /// next time.
     at: u64,
@@ -54,7 +58,8 @@ impl Stacks {
         Self {
             tables: loaded.stacks.clone(),
             stack_maps: manifest.maps.iter().enumerate().flat_map(of_map).flatten().collect(),
-            by_id: HashMap::new(),
+            by_id: loaded.stacks.keys().map(|limit| (*limit, HashMap::default())).collect(),
+            start: Instant::now(),
             at: loaded.state.stacks(),
             capacity: if shared || capacity == 0 { u64::MAX } else { capacity },
             evict_above: MAX_STACKS,
@@ -63,8 +68,8 @@ impl Stacks {
 
     /// The frames' addresses.
     pub fn frames(&self, limit: u32, id: u64) -> Option<Vec<u64>> {
-        match self.by_id.get(&(limit, id)) {
-            Some(taken) => Some(taken.frames.to_vec()),
+        match self.by_id.get(&limit).and_then(|stacks| stacks.get(&id)) {
+            Some(taken) => Some(unpack(&taken.frames)),
             None => maps::stack(*self.tables.get(&limit)?, id),
         }
     }
@@ -85,31 +90,87 @@ impl Stacks {
             return;
         }
         self.at = now;
-        let when = Instant::now();
+        let stored_at = self.start.elapsed().as_millis() as u32;
         for (limit, table) in &self.tables {
+            let stacks = self.by_id.entry(*limit).or_default();
             // stacks that cannot be taken out stay, and new ones are counted as not kept
             let _ = maps::take_stacks(*table, |id, frames| {
-                self.by_id.insert((*limit, id), StoredStack { frames: frames.into(), stored_at: when });
+                stacks.insert(id, StoredStack { frames: pack(&frames), stored_at });
             });
         }
-        if idle && self.by_id.len() > self.evict_above {
+        if idle && self.len() > self.evict_above {
             self.discard_unused();
         }
     }
 
+    fn len(&self) -> usize {
+        self.by_id.values().map(HashMap::len).sum()
+    }
+
     /// Discards stacks that no map refers to. Every value that looks like an ID counts as one.
     fn discard_unused(&mut self) {
-        let ids: HashSet<u64> = self.by_id.keys().map(|(_, id)| *id).collect();
-        let mut held = HashSet::new();
+        let mut held: HashSet<u64, WordHash> = HashSet::default();
         for map in &self.stack_maps {
+            let is_known = |id: &u64| self.by_id.values().any(|stacks| stacks.contains_key(id));
             let scanned = maps::scan(*map, |bytes| {
-                held.extend(bytes.windows(8).filter_map(|w| Some(u64::from_ne_bytes(w.try_into().ok()?))).filter(|id| ids.contains(id)));
+                held.extend(bytes.windows(8).filter_map(|w| Some(u64::from_ne_bytes(w.try_into().ok()?))).filter(is_known));
             });
             if scanned.is_err() {
                 return;
             }
         }
-        self.by_id.retain(|(_, id), taken| held.contains(id) || taken.stored_at.elapsed() < GRACE_PERIOD);
-        self.evict_above = MAX_STACKS.max(self.by_id.len().saturating_mul(2));
+        let now = self.start.elapsed().as_millis() as u32;
+        let is_new = |taken: &StoredStack| u128::from(now.wrapping_sub(taken.stored_at)) < GRACE_PERIOD.as_millis();
+        self.by_id.values_mut().for_each(|stacks| stacks.retain(|id, taken| held.contains(id) || is_new(taken)));
+        self.evict_above = MAX_STACKS.max(self.len().saturating_mul(2));
+    }
+}
+
+/// A stack in a third of its size: the differences between its addresses, as numbers of variable length.
+fn pack(frames: &[u64]) -> Box<[u8]> {
+    let (mut bytes, mut last) = (Vec::with_capacity(4 * frames.len()), 0u64);
+    for frame in frames {
+        let difference = frame.wrapping_sub(last) as i64;
+        // the sign is the lowest bit
+        let mut rest = (difference << 1 ^ difference >> 63) as u64;
+        while rest >= 0x80 {
+            bytes.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        bytes.push(rest as u8);
+        last = *frame;
+    }
+    bytes.into()
+}
+
+fn unpack(bytes: &[u8]) -> Vec<u64> {
+    let (mut frames, mut last) = (Vec::with_capacity(bytes.len() / 2), 0u64);
+    let (mut number, mut shift) = (0u64, 0);
+    for byte in bytes {
+        number |= u64::from(byte & 0x7f) << shift;
+        shift += 7;
+        if *byte < 0x80 {
+            last = last.wrapping_add(number >> 1 ^ (number & 1).wrapping_neg());
+            frames.push(last);
+            (number, shift) = (0, 0);
+        }
+    }
+    frames
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_stacks_are_equal_and_small() {
+        let edges = [0, 1, u64::MAX, 1 << 63, (1 << 63) - 1, 0x7f, 0x80, 0x3fff, 0x4000];
+        let all = edges.iter().flat_map(|x| edges.iter().flat_map(move |y| [*x, *y, x.wrapping_sub(*y)]));
+        let all: Vec<u64> = all.collect();
+        assert_eq!(unpack(&pack(&all)), all);
+        assert!(unpack(&pack(&[])).is_empty());
+        let near: Vec<u64> = (0..18).map(|i| 0x5555_5555_1234 + i * 0x777).collect();
+        assert_eq!(unpack(&pack(&near)), near);
+        assert!(pack(&near).len() <= 8 * near.len() / 3);
     }
 }

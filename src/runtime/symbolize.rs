@@ -17,6 +17,7 @@ use blazesym::{MaybeDefault, Pid};
 use super::known_names::KnownNames;
 use super::mappings::{Backing, Mappings, Object};
 use super::perf_map::PerfMap;
+use super::word_hash::WordHash;
 use crate::system::binary::debug_files::{DebugInformation, debug_information};
 use crate::system::binary::elf::{self, Segment};
 use crate::system::{Function, binary::demangle};
@@ -150,9 +151,9 @@ struct State {
     /// Go functions by object, in order of address, for objects without symbols.
     go: HashMap<usize, Vec<Function>>,
     mappings: Mappings,
-    known: HashMap<CodeKey, Rc<[Frame]>>,
+    known: HashMap<CodeKey, Rc<[Frame]>, WordHash>,
     /// The same by address as well, because the same code has other addresses in other processes.
-    frames_by_address: HashMap<(CodeKey, u64), Frames>,
+    frames_by_address: HashMap<(CodeKey, u64), Frames, WordHash>,
     /// Objects on which blazesym panicked. They are not tried again.
     panicked: HashSet<usize>,
     /// Segments of objects in which a function was not found.

@@ -11,6 +11,7 @@ use std::time::Instant;
 use super::context::RunContext;
 use super::poll::{self, MAX_WAIT};
 use super::scrape::Scrapes;
+use crate::output::Output;
 
 /// A destination of text.
 pub type Stream = dyn Write + Send;
@@ -64,6 +65,24 @@ impl RunContext<'_> {
         if self.rendered.err.is_empty() {
             self.rendered.err = err;
         }
+    }
+
+    /// Renders a long output, and writes its text in parts, unless something else uses the whole text.
+    pub(super) fn render_in_parts(&mut self, output: &Output) {
+        let in_parts = self.watch.is_none() && self.scrapes.is_none();
+        let Self { renderer, rendered, streams, broken, progress, .. } = self;
+        let Some(streams) = streams.as_mut().filter(|_| in_parts) else { return renderer.render(output, rendered) };
+        let mut write = |out: &mut Vec<u8>| {
+            let mut write = || streams.write(out, &[]);
+            let written = match progress {
+                Some(progress) => progress.aside(write),
+                None => write(),
+            };
+            out.clear();
+            *broken = broken.take().or(written.err());
+            broken.is_none()
+        };
+        renderer.render_in_parts(output, rendered, &mut write);
     }
 
     /// Answers requests while a thread writes.
