@@ -54,7 +54,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
             let HeatMapParams { interval, buckets, scale, .. } = form(&agg.params).unwrap_or(EMPTY);
             let dense = |of: BTreeMap<u32, u64>| (0..buckets).map(|i| of.get(&i).copied().unwrap_or(0)).collect();
             let columns = columns(agg, slots).into_iter().map(|(n, of)| (i128::from(n) * i128::from(interval), dense(of)));
-            Value::HeatMap(HeatMap { interval, scale, columns: columns.collect() })
+            Value::HeatMap(Box::new(HeatMap { interval, scale, columns: columns.collect() }))
         },
         state_codec: &StateCodec {
             is_additive: false,

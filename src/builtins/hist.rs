@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Builtin] = &[
             },
             merge: |agg, slots| {
                 let k = agg.params.first().map_or(0, |k| *k as u8);
-                Value::Hist(Hist { scale: Scale::Log2 { k }, counts: counts(agg, slots) })
+                Value::Hist(Box::new(Hist { scale: Scale::Log2 { k }, counts: counts(agg, slots) }))
             },
             kind: MapViewKind::Hist,
             measures: false,
@@ -71,7 +71,7 @@ pub(super) const ROWS: &[Builtin] = &[
             state_codec: &StateCodec { is_additive: true, size: |_, params| linear_size(params).ok(), save, load },
             merge: |agg, slots| {
                 let [min, max, step] = bounds(agg);
-                Value::Hist(Hist { scale: Scale::Linear { min, max, step }, counts: counts(agg, slots) })
+                Value::Hist(Box::new(Hist { scale: Scale::Linear { min, max, step }, counts: counts(agg, slots) }))
             },
             kind: MapViewKind::Hist,
             measures: false,

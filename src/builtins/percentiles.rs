@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
             update(e, pointer(e, &slot), number(e, args), signed);
         },
         sharing: Sharing::Never,
-        merge: |agg, slots| Value::Percentiles(merge(agg, slots)),
+        merge: |agg, slots| Value::Percentiles(Box::new(merge(agg, slots))),
         state_codec: &StateCodec { is_additive: true, size: |signed, params| params.is_empty().then(|| size(signed)), save, load },
         kind: MapViewKind::Percentiles,
         measures: false,

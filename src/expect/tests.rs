@@ -26,14 +26,14 @@ fn maps() -> (Vec<ScriptMap>, FinalResults) {
     let hist = |counts: &[u64]| {
         let mut all = vec![0; 66];
         all[..counts.len()].copy_from_slice(counts);
-        Value::Hist(Hist { scale: Scale::Log2 { k: 0 }, counts: all })
+        Value::Hist(Box::new(Hist { scale: Scale::Log2 { k: 0 }, counts: all }))
     };
     let samples = |values: &[(i128, u64)]| {
         let count = values.iter().map(|(_, n)| n).sum();
         let total = values.iter().map(|(v, n)| *v as u64 * n).sum();
         let end = |v: Option<&(i128, u64)>| Value::Uint(v.map_or(0, |(v, _)| *v as u64));
         let points = vec![("min", end(values.first())), ("max", end(values.last()))];
-        Value::Percentiles(Percentiles { stats: Stats { count, total, signed: false }, points, samples: values.to_vec() })
+        Value::Percentiles(Box::new(Percentiles { stats: Stats { count, total, signed: false }, points, samples: values.to_vec() }))
     };
     let stats = |count, total: i64| Stats { count, total: total as u64, signed: true };
     let one = |v: Value| vec![(Value::None, v)];
@@ -60,7 +60,7 @@ fn maps() -> (Vec<ScriptMap>, FinalResults) {
         (map("@h", None, agg("hist", false, &[0], 528)), one(hist(&[0, 0, 1, 2, 2]))),
         (
             map("@l", None, agg("lhist", false, &[0, 10, 5], 32)),
-            one(Value::Hist(Hist { scale: Scale::Linear { min: 0, max: 10, step: 5 }, counts: vec![0, 98, 1, 1] })),
+            one(Value::Hist(Box::new(Hist { scale: Scale::Linear { min: 0, max: 10, step: 5 }, counts: vec![0, 98, 1, 1] }))),
         ),
         (
             map("@ns", Some(name.clone()), agg("percentiles", false, &[], 7832)),

@@ -276,7 +276,9 @@ fn buckets(agg: &Agg, counted: &AggregateState) -> Option<Vec<(i128, u64)>> {
     let value = (row.merge)(agg, &[&slot]);
     let found: Vec<(i128, u64)> = if let Value::Percentiles(of) = value {
         of.samples
-    } else if let Value::Hist(Hist { scale: Scale::Linear { min, max, step }, counts }) = &value {
+    } else if let Value::Hist(of) = &value
+        && let Hist { scale: Scale::Linear { min, max, step }, counts } = &**of
+    {
         let (min, step) = (i128::from(*min), i128::from((*step).max(1)));
         let inner = (i128::from(*max) - min) / step;
         let bound = |i: usize| match i as i128 {

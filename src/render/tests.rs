@@ -300,7 +300,7 @@ fn order_by_average_and_samples() {
     assert_eq!(order(&view), ["b", "a"]);
     let view = map("@", MapViewKind::Stats, vec![(s("a"), Value::Avg(stats(1, 9))), (s("b"), Value::Avg(stats(1, -9)))]);
     assert_eq!(order(&view), ["b", "a"]);
-    let view = map("@", MapViewKind::Hist, vec![(s("a"), Value::Hist(log2(0, &[1, 2, 3]))), (s("b"), Value::Hist(log2(0, &[900])))]);
+    let view = map("@", MapViewKind::Hist, vec![(s("a"), Value::Hist(log2(0, &[1, 2, 3]).into())), (s("b"), Value::Hist(log2(0, &[900]).into()))]);
     assert_eq!(order(&view), ["b", "a"]);
 }
 
@@ -346,7 +346,7 @@ fn top_and_div() {
 fn histogram() {
     let h = log2(0, &[2, 3, 5, 16, 17, 18, 31]);
     shows(
-        Output::Map(map("@lat", MapViewKind::Hist, vec![(Value::None, Value::Hist(h))])),
+        Output::Map(map("@lat", MapViewKind::Hist, vec![(Value::None, Value::Hist(h.into()))])),
         "\
 @lat:
 [2, 4)                 2 |@@@@@@@@@@@@@@@@@@@@@@@@@@                          |
@@ -364,7 +364,7 @@ fn histogram() {
 fn linear_histogram() {
     let h = linear(10, 30, 10, &[5, 11, 12, 19, 30]);
     shows(
-        Output::Map(map("@lin", MapViewKind::Hist, vec![(s("a"), Value::Hist(h))])),
+        Output::Map(map("@lin", MapViewKind::Hist, vec![(s("a"), Value::Hist(h.into()))])),
         "\
 @lin[a]:
 (..., 10)              1 |@@@@@@@@@@@@@@@@@                                   |
@@ -380,7 +380,7 @@ fn linear_histogram() {
 
 #[test]
 fn several_histograms() {
-    let entries = vec![(s("b"), Value::Hist(log2(0, &[1, 1]))), (s("a"), Value::Hist(log2(0, &[0])))];
+    let entries = vec![(s("b"), Value::Hist(log2(0, &[1, 1]).into())), (s("a"), Value::Hist(log2(0, &[0]).into()))];
     let bar = "@".repeat(52);
     shows(
         Output::Map(map("@", MapViewKind::Hist, entries)),
@@ -393,7 +393,7 @@ fn several_histograms() {
 #[test]
 fn emptied_histogram() {
     shows(
-        Output::Map(map("@", MapViewKind::Hist, vec![(Value::None, Value::Hist(log2(0, &[])))])),
+        Output::Map(map("@", MapViewKind::Hist, vec![(Value::None, Value::Hist(log2(0, &[]).into()))])),
         "@:\n\n",
         "{\"type\": \"hist\", \"data\": {\"@\": []}}\n",
     );
@@ -450,7 +450,7 @@ fn histogram_counts_divide() {
     let h = Hist { scale: Scale::Log2 { k: 0 }, counts: vec![0, 10, 5, 1] };
     let view = MapView {
         show: ShowOptions { div: Some(5), ..ShowOptions::default() },
-        ..map("@", MapViewKind::Hist, vec![(Value::None, Value::Hist(h))])
+        ..map("@", MapViewKind::Hist, vec![(Value::None, Value::Hist(h.into()))])
     };
     let (full, half) = ("@".repeat(52), "@".repeat(26));
     shows(
@@ -466,7 +466,7 @@ fn histogram_counts_divide() {
 #[test]
 fn wide_counts_and_labels_are_not_cut() {
     let h = Hist { scale: Scale::Linear { min: 1_000_000_000, max: 3_000_000_000, step: 1_000_000_000 }, counts: vec![0, 123_456_789, 0] };
-    let text = utf8(rendered("text", &RenderOptions::default(), &Output::Value(Value::Hist(h))).out);
+    let text = utf8(rendered("text", &RenderOptions::default(), &Output::Value(Value::Hist(h.into()))).out);
     assert_eq!(text, format!("[1000000000, 2000000000)123456789 |{}|\n\n", "@".repeat(52)));
 }
 
@@ -661,7 +661,7 @@ fn estimates() {
         "@n: ~75 (1 in 7.5)\n",
         &format!("{{\"type\": \"map\", \"data\": {{\"@n\": 75}}, {sampled}"),
     );
-    let hist = vec![(Value::None, Value::Hist(log2(0, &[2, 3])))];
+    let hist = vec![(Value::None, Value::Hist(log2(0, &[2, 3]).into()))];
     shows(
         estimated(map("@h", MapViewKind::Hist, hist)),
         &format!("@h: ~ (1 in 7.5)\n[2, 4)                 2 |{}|\n\n", "@".repeat(52)),

@@ -25,9 +25,10 @@ const PART: usize = 256 << 10;
 
 impl Renderer for TextRenderer {
     fn render_in_parts(&mut self, output: &Output, to: &mut Rendered, write: &mut dyn FnMut(&mut Vec<u8>) -> bool) {
-        match output {
-            Output::Map(view) => map_in_parts(view, &self.options, &mut to.out, write),
-            _ => self.render(output, to),
+        if let Output::Map(view) = output {
+            map_in_parts(view, &self.options, &mut to.out, write);
+        } else {
+            self.render(output, to);
         }
     }
 

@@ -499,9 +499,10 @@ impl Host for RunContext<'_> {
         if let Some(listener) = &mut self.listener {
             listener(&output, self.source.as_ref());
         }
-        match &output {
-            Output::Map(view) if view.entries.len() > MANY_KEYS => self.render_in_parts(&output),
-            _ => self.renderer.render(&output, &mut self.rendered),
+        if matches!(&output, Output::Map(view) if view.entries.len() > MANY_KEYS) {
+            self.render_in_parts(&output);
+        } else {
+            self.renderer.render(&output, &mut self.rendered);
         }
         if !self.rendered.err.is_empty() {
             self.flush(true); // in order if both are the same terminal

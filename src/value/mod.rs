@@ -60,7 +60,7 @@ pub enum Value {
     Stack(Stack),
     /// A histogram's buckets.
     #[serde(skip)]
-    Hist(Hist),
+    Hist(Box<Hist>),
     /// `stats()`.
     #[serde(skip)]
     Stats(Stats),
@@ -69,13 +69,13 @@ pub enum Value {
     Avg(Stats),
     /// `percentiles()`.
     #[serde(skip)]
-    Percentiles(Percentiles),
+    Percentiles(Box<Percentiles>),
     /// `tseries()`.
     #[serde(skip)]
     Series(Series),
     /// `heatmap()`.
     #[serde(skip)]
-    HeatMap(HeatMap),
+    HeatMap(Box<HeatMap>),
 }
 
 impl Value {
