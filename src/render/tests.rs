@@ -300,7 +300,8 @@ fn order_by_average_and_samples() {
     assert_eq!(order(&view), ["b", "a"]);
     let view = map("@", MapViewKind::Stats, vec![(s("a"), Value::Avg(stats(1, 9))), (s("b"), Value::Avg(stats(1, -9)))]);
     assert_eq!(order(&view), ["b", "a"]);
-    let view = map("@", MapViewKind::Hist, vec![(s("a"), Value::Hist(log2(0, &[1, 2, 3]).into())), (s("b"), Value::Hist(log2(0, &[900]).into()))]);
+    let view =
+        map("@", MapViewKind::Hist, vec![(s("a"), Value::Hist(log2(0, &[1, 2, 3]).into())), (s("b"), Value::Hist(log2(0, &[900]).into()))]);
     assert_eq!(order(&view), ["b", "a"]);
 }
 

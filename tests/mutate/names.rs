@@ -157,8 +157,8 @@ fn document(format: &Format, name: &[u8], terminal: bool) -> Result<Vec<u8>, Str
         Output::Map(map("@s", true, vec![(Value::Tuple(vec![word(), stack]), Value::Uint(5))])),
         Output::Map(map("@a", true, vec![(word(), word())])),
         Output::Map(map("@n", true, vec![(word(), Value::Uint(5))])),
-        Output::Map(MapView { kind: MapViewKind::HeatMap, ..map("@heat", true, vec![(word(), Value::HeatMap(heat))]) }),
-        Output::Map(MapView { kind: MapViewKind::Hist, ..map("@hist", true, vec![(word(), Value::Hist(hist))]) }),
+        Output::Map(MapView { kind: MapViewKind::HeatMap, ..map("@heat", true, vec![(word(), Value::HeatMap(heat.into()))]) }),
+        Output::Map(MapView { kind: MapViewKind::Hist, ..map("@hist", true, vec![(word(), Value::Hist(hist.into()))]) }),
         Output::Problem {
             kind: ProblemKind::Errorf,
             msg: text.clone(),
