@@ -1,7 +1,8 @@
 //! Performs the build steps that cargo does not provide.
 //!
 //! - It compiles the C++ files of `src/emit`.
-//! - It writes the table of the tools, `one-liners/*.bt`, which the module `tools` includes.
+//! - It writes the table of the tools, `one-liners/*.bt`, which the module `tools` includes, and that of libbpf's headers for BPF
+//!   programs, which `frontend::c_headers` includes.
 //! - With the feature `static-llvm`, it links binaries that need no library of the machine they run on, not even the C library.
 //!
 //! rustc can link a program statically (`crt-static`), but the option applies to all crates. Procedural macros are among them,
@@ -80,6 +81,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
     tools(&out);
+    bpf_headers(&out);
     let linked = env::var_os("CARGO_FEATURE_STATIC_LLVM").is_some();
     passes(linked, &out);
     // src/runtime/libbpf_features.rs defines the replacement of this function of libbpf.
@@ -260,4 +262,18 @@ fn tools(out: &Path) {
     // Remove the file before writing it, because a copy of this directory may share it.
     let _ = fs::remove_file(&to);
     fs::write(to, table).unwrap_or_else(|e| panic!("the table of tools cannot be written: {e}"));
+}
+
+/// The headers of libbpf for BPF programs. The crate libbpf-sys, which contains libbpf, puts them in a directory.
+const BPF_HEADERS: &[&str] = &["bpf_core_read.h", "bpf_endian.h", "bpf_helper_defs.h", "bpf_helpers.h", "bpf_tracing.h", "usdt.bpf.h"];
+
+/// Writes the table of these headers, each with its text.
+fn bpf_headers(out: &Path) {
+    let folder = PathBuf::from(env::var_os("DEP_BPF_INCLUDE").unwrap_or_default()).join("bpf");
+    println!("cargo::rerun-if-env-changed=DEP_BPF_INCLUDE");
+    let row = |name: &&str| format!("    ({name:?}, include_str!({:?})),\n", folder.join(name).display().to_string());
+    let table = format!("&[\n{}]\n", BPF_HEADERS.iter().map(row).collect::<String>());
+    let to = out.join("bpf_headers.rs");
+    let _ = fs::remove_file(&to);
+    fs::write(to, table).unwrap_or_else(|e| panic!("the table of libbpf's headers cannot be written: {e}"));
 }

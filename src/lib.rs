@@ -134,6 +134,10 @@
 //!   (`system/bpf_object.rs`), which also describes the calls, because the linker compares both descriptions. libbpf trusts
 //!   objects: relocations with offsets beyond their section would make the linker write anywhere. So everything that it relies
 //!   on is checked first, and objects with programs, unknown sections or names of rbt's own are rejected.
+//! - C sources are compiled by clang. rbt supplies libbpf's headers, which are those of the crate libbpf-sys, and `vmlinux.h`
+//!   (`frontend/c_headers.rs`), which libbpf writes from the kernel's BTF, or from that of a snapshot (`emit/kernel_header.rs`).
+//!   They follow the user's directories, the file's own and the machine's. Objects are kept with what they depend on
+//!   (`frontend/c_objects.rs`): 0.3 s of the start of a script with `vmlinux.h` are clang's.
 //! - Compiled scripts are kept between runs (`frontend/compiled.rs`). Code generation gets facts about the kernel from
 //!   a `TargetInfo` only, so a recorder in front of it (`system/portability/questions.rs`) knows them all: a kept script is used if
 //!   the same queries have the same answers. So is the code of rbt's own functions, such as the walk along a stack, for
@@ -206,9 +210,9 @@
 //! Basic modules (`diag` … `value`) import nothing from the layers below them in this file; tables use basic modules, `system` and
 //! `emit`; stages use tables, and only the data of other stages; the surface uses everything. `tests/tidy.rs` has the list, and
 //! allows each foreign library in one module: inkwell and llvm-sys in `emit`, pest in `syntax`, libbpf in `runtime` (its linker in
-//! `emit/link.rs`), blazesym in `runtime/symbolize.rs`, object, gimli, iced-x86, the demanglers, xz2, zstd, flate2 and lz4_flex in `system` (flate2 in `otlp` and `bundle`, too), globset in
+//! `emit/link.rs`, its writer of types in `emit/kernel_header.rs`), blazesym in `runtime/symbolize.rs`, object, gimli, iced-x86, the demanglers, xz2, zstd, flate2 and lz4_flex in `system` (flate2 in `otlp` and `bundle`, too), globset in
 //! `system/machine/glob.rs`, fnv in `cdecl` and `render/stack_keys.rs`, clap in `cli`, httparse in `serve` and `http`, rustls in `tls`, sha2 in `driver`, `bundle` and `state`, postcard in
-//! `frontend/compiled.rs`, `runtime/known_names.rs` and `system/kernel/known_features.rs`.
+//! `frontend/compiled.rs`, `frontend/c_objects.rs`, `runtime/known_names.rs` and `system/kernel/known_features.rs`.
 //!
 //! LLVM's passes are chosen in C++ (`emit/*.cpp`), as its C interface has no way to name them without linking all of them.
 //!

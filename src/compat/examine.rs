@@ -9,6 +9,7 @@ use crate::diag::codes::{DependsOn, depends_on};
 use crate::diag::{Diagnostic, Diagnostics, Severity, Source, Span, remedy};
 use crate::emit::Dumps;
 use crate::failure::without_os_error;
+use crate::frontend::c_headers::Headers;
 use crate::frontend::explain::{self, not_compiled, refused_mechanisms};
 use crate::frontend::{self, Checked, configure, from_environment, import, read, require_probe};
 use crate::probes::{self, Attach, ContextFeatures, SamplePeriod};
@@ -127,7 +128,10 @@ impl Examiner<'_> {
     fn parse(&mut self, source: &Source) -> Result<(ast::Script, Settings, Invocation), Diagnostics> {
         let path = if let Program::File(path) = &self.program { Some(path.clone()) } else { None };
         let tree = syntax::parse(source)?;
-        let tree = import::resolve(tree, &mut self.sources, path.as_deref())?;
+        // the description of a kernel for certain scripts has only some of its types
+        let described = !self.kernel.is_running && self.kernel.scripts.is_none();
+        let types = if described { self.kernel.sys.kernel_types() } else { None };
+        let tree = import::resolve(tree, &mut self.sources, path.as_deref(), Headers { folders: &[], types })?;
         let tree = require_probe(tree, source)?;
         let (mut settings, mut invocation) = own_options(source)?;
         if let Some(dir) = path.as_deref().and_then(std::path::Path::parent) {

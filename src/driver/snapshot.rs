@@ -10,6 +10,7 @@ use crate::codegen;
 use crate::diag::{self, Diagnostics, Source, plural};
 use crate::emit::Dumps;
 use crate::failure::Failure;
+use crate::frontend::c_headers::Headers;
 use crate::frontend::read::read;
 use crate::frontend::{check, configure, from_environment, import};
 use crate::probes::Env;
@@ -107,7 +108,7 @@ fn facts_for_scripts(snapshot: Snapshot, scripts: &[Program], color: bool, progr
 fn record_queries(program: &Program, source: Source, sys: &Snapshot) -> bool {
     let path = if let Program::File(path) = program { Some(path.as_path()) } else { None };
     let mut sources = vec![source.clone()];
-    let tree = syntax::parse(&source).and_then(|tree| import::resolve(tree, &mut sources, path));
+    let tree = syntax::parse(&source).and_then(|tree| import::resolve(tree, &mut sources, path, Headers::default()));
     let Ok(tree) = tree else { return false };
     sys.note_script(snapshot::script_digest(&sources));
     let mut settings = Settings { allow_unsafe: true, ..Settings::default() };

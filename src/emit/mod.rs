@@ -39,6 +39,7 @@ mod follow;
 mod foreign;
 mod gate;
 pub mod helper;
+pub mod kernel_header;
 pub mod kfunc;
 mod known_code;
 pub mod libbpf_log;

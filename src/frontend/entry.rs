@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use super::c_headers::Headers;
 use super::compiled;
 use super::explain::{explain, refused_mechanisms, report_not_compiled};
 use super::{Checked, Frontend, configure, from_environment};
@@ -93,7 +94,8 @@ impl EntryContext<'_> {
             sources.push(source.clone());
             append_script(&mut whole, earlier);
         }
-        let tree = super::import::resolve(tree, &mut sources, None).map_err(|d| text.as_typed(d))?;
+        let headers = Headers { folders: &self.run.settings.include_dirs, types: None };
+        let tree = super::import::resolve(tree, &mut sources, None, headers).map_err(|d| text.as_typed(d))?;
         append_script(&mut whole, tree);
         let mut settings = self.run.settings.clone();
         let mut warnings = configure(&whole, &mut settings).map_err(|d| text.as_typed(d))?;

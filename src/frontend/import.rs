@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::c_headers::Headers;
 use super::clang;
 use crate::diag::{Diagnostic, Diagnostics, Source, Span};
 use crate::failure::reason;
@@ -29,16 +30,22 @@ const WORLD_WRITABLE: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 
 /// The script with everything that it imports, directly or indirectly. `sources` receives the files that were read. `path` is
-/// that of the script, if it is a file; otherwise imports are relative to the current directory.
+/// that of the script, if it is a file; otherwise imports are relative to the current directory. `headers` are those of C sources.
 ///
 /// # Errors
 /// Files that cannot be read or parsed, at their places. Code: `bad-import`, and those of [`syntax::parse`].
-pub fn resolve(root: ast::Script, sources: &mut Vec<Source>, path: Option<&Path>) -> Result<ast::Script, Diagnostics> {
+pub fn resolve(
+    root: ast::Script,
+    sources: &mut Vec<Source>,
+    path: Option<&Path>,
+    headers: Headers<'_>,
+) -> Result<ast::Script, Diagnostics> {
     if root.imports.is_empty() {
         return Ok(root);
     }
     let mut work = Importer {
         sources,
+        headers,
         imported: BTreeSet::new(),
         diags: Vec::new(),
         tree: ast::Script::default(),
@@ -56,6 +63,7 @@ pub fn resolve(root: ast::Script, sources: &mut Vec<Source>, path: Option<&Path>
 
 struct Importer<'a> {
     sources: &'a mut Vec<Source>,
+    headers: Headers<'a>,
     /// Canonical paths of the imported files.
     imported: BTreeSet<PathBuf>,
     diags: Vec<Diagnostic>,
@@ -124,7 +132,7 @@ impl Importer<'_> {
             }
             Kind::CSource => {
                 let text = self.read_text(path, span)?;
-                let bytes = clang::compile(path).map_err(|d| Diagnostic { span, ..d })?;
+                let bytes = clang::compile(path, &text, self.headers).map_err(|d| Diagnostic { span, ..d })?;
                 self.object(path, bytes, Some(text), span)
             }
         }

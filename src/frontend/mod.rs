@@ -18,8 +18,11 @@ use crate::streams::{dump, to_stderr};
 use crate::syntax::{self, ast};
 use crate::system::{Feature, TargetInfo};
 use crate::terminal::{self, paint};
+use c_headers::Headers;
 use read::read;
 pub mod args;
+pub(crate) mod c_headers;
+mod c_objects;
 mod clang;
 pub(crate) mod compiled;
 pub mod entry;
@@ -151,7 +154,8 @@ impl<'a> Frontend<'a> {
             Program::Text(_) | Program::File(_) | Program::Tool(_) | Program::Stdin => self.wrong(d),
         })?;
         let path = if let Program::File(path) = &self.program { Some(path.clone()) } else { None };
-        let tree = import::resolve(tree, &mut self.sources, path.as_deref()).map_err(|d| self.wrong(d))?;
+        let headers = Headers { folders: &self.run.settings.include_dirs, types: None };
+        let tree = import::resolve(tree, &mut self.sources, path.as_deref(), headers).map_err(|d| self.wrong(d))?;
         let tree = require_probe(tree, &source).map_err(|d| self.wrong(d))?;
         self.clock.stage("parse");
         if self.run.dumps.contains(&"ast") {

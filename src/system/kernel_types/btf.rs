@@ -253,6 +253,11 @@ impl Blob {
         Ok(())
     }
 
+    /// The file.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// The ID after the last one of this file.
     pub fn next_id(&self) -> u32 {
         // If the data are invalid, the entries before the error count.

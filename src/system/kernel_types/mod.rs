@@ -131,6 +131,11 @@ impl KernelTypes {
         Ok(Self::new(Blob::kept(bytes)?, Source::Given(modules, read)))
     }
 
+    /// The BTF of the kernel itself, without that of modules.
+    pub fn kernel_btf(&self) -> &[u8] {
+        self.base.bytes()
+    }
+
     fn new(base: Blob, source: Source) -> Self {
         Self {
             base,
