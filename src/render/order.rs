@@ -13,19 +13,30 @@ use crate::value::{MapView, Stats, Unit, Value};
 /// It does not apply `div`: see [`divide`]. Series ignore both.
 pub fn sort_entries(view: &MapView) -> Vec<&(Value, Value)> {
     let by = view.show.by.as_deref();
-    let mut weighed: Vec<(Option<i128>, &(Value, Value))> = view.entries.iter().map(|e| (weight(&e.1, by), e)).collect();
-    let by_value = weighed.iter().all(|(w, _)| w.is_some());
-    weighed.sort_by(|(wa, a), (wb, b)| {
-        let values = if by_value { wa.cmp(wb) } else { Ordering::Equal };
-        values.then_with(|| compare(&a.0, &b.0))
-    });
+    let weights = || view.entries.iter().map(|(_, value)| weight(value, by));
+    // The sorted array has a copy of each weight, and most weights are small.
+    let mut sorted = if weights().any(|weight| weight.is_none()) {
+        sort(view, |_| ())
+    } else if weights().flatten().all(|weight| i64::try_from(weight).is_ok()) {
+        sort(view, |value| weight(value, by).unwrap_or(0) as i64)
+    } else {
+        sort(view, |value| weight(value, by))
+    };
     let first = view.entries.first().map(|(_, value)| value);
     let ignores_top = by.is_none() && matches!(first, Some(Value::Series(_)));
     let skip = match view.show.top {
-        Some(top) if top > 0 && !ignores_top => weighed.len().saturating_sub(usize::try_from(top).unwrap_or(usize::MAX)),
+        Some(top) if top > 0 && !ignores_top => sorted.len().saturating_sub(usize::try_from(top).unwrap_or(usize::MAX)),
         Some(_) | None => 0,
     };
-    weighed.into_iter().skip(skip).map(|(_, e)| e).collect()
+    sorted.drain(..skip);
+    sorted
+}
+
+/// Sorts entries by the weight of the value, then by key.
+fn sort<W: Ord>(view: &MapView, weight: impl Fn(&Value) -> W) -> Vec<&(Value, Value)> {
+    let mut weighed: Vec<(W, &(Value, Value))> = view.entries.iter().map(|entry| (weight(&entry.1), entry)).collect();
+    weighed.sort_by(|(wa, a), (wb, b)| wa.cmp(wb).then_with(|| compare(&a.0, &b.0)));
+    weighed.into_iter().map(|(_, entry)| entry).collect()
 }
 
 /// Divides integers, averages, points of a distribution and the counts of heat maps, rounding toward zero; other values,

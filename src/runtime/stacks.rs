@@ -2,6 +2,7 @@
 //! empties it, so the number of stacks in a run is not limited. An ID depends on the frames only, so a stack that recurs after
 //! it was copied has the same ID.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
@@ -20,14 +21,6 @@ const WAIT_WHILE_FILLING: Duration = Duration::from_millis(10);
 /// The maximum time that a program may take from finding a stack in its table to storing its id in a map or a record.
 const GRACE_PERIOD: Duration = Duration::from_secs(2);
 
-/// A stack in memory.
-struct StoredStack {
-    /// See [`pack`].
-    frames: Box<[u8]>,
-    /// Milliseconds since [`Stacks::start`].
-    stored_at: u32,
-}
-
 /// The stacks of a run.
 pub(super) struct Stacks {
     /// Tables by limit.
@@ -35,7 +28,7 @@ pub(super) struct Stacks {
     /// Maps of the script that may hold stack ids.
     stack_maps: Vec<MapFd>,
     /// Stacks by limit and id.
-    by_id: BTreeMap<u32, HashMap<u64, StoredStack, WordHash>>,
+    by_id: BTreeMap<u32, KeptStacks>,
     start: Instant,
     /// The counters of [`Shared::stacks`] when the tables were last emptied, and the number of further stacks until the
     /// next time.
@@ -58,7 +51,7 @@ impl Stacks {
         Self {
             tables: loaded.stacks.clone(),
             stack_maps: manifest.maps.iter().enumerate().flat_map(of_map).flatten().collect(),
-            by_id: loaded.stacks.keys().map(|limit| (*limit, HashMap::default())).collect(),
+            by_id: loaded.stacks.keys().map(|limit| (*limit, KeptStacks::default())).collect(),
             start: Instant::now(),
             at: loaded.state.stacks(),
             capacity: if shared || capacity == 0 { u64::MAX } else { capacity },
@@ -68,8 +61,8 @@ impl Stacks {
 
     /// The frames' addresses.
     pub fn frames(&self, limit: u32, id: u64) -> Option<Vec<u64>> {
-        match self.by_id.get(&limit).and_then(|stacks| stacks.get(&id)) {
-            Some(taken) => Some(unpack(&taken.frames)),
+        match self.by_id.get(&limit).and_then(|stacks| stacks.get(id)) {
+            Some(frames) => Some(frames),
             None => maps::stack(*self.tables.get(&limit)?, id),
         }
     }
@@ -90,13 +83,11 @@ impl Stacks {
             return;
         }
         self.at = now;
-        let stored_at = self.start.elapsed().as_millis() as u32;
+        let now = self.since_start();
         for (limit, table) in &self.tables {
             let stacks = self.by_id.entry(*limit).or_default();
             // stacks that cannot be taken out stay, and new ones are counted as not kept
-            let _ = maps::take_stacks(*table, |id, frames| {
-                stacks.insert(id, StoredStack { frames: pack(&frames), stored_at });
-            });
+            let _ = maps::take_stacks(*table, |id, frames| stacks.insert(id, &frames, now));
         }
         if idle && self.len() > self.evict_above {
             self.discard_unused();
@@ -104,14 +95,19 @@ impl Stacks {
     }
 
     fn len(&self) -> usize {
-        self.by_id.values().map(HashMap::len).sum()
+        self.by_id.values().map(|stacks| stacks.index.len()).sum()
+    }
+
+    /// In milliseconds; it starts again after 49 days.
+    fn since_start(&self) -> u32 {
+        self.start.elapsed().as_millis() as u32
     }
 
     /// Discards stacks that no map refers to. Every value that looks like an ID counts as one.
     fn discard_unused(&mut self) {
         let mut held: HashSet<u64, WordHash> = HashSet::default();
         for map in &self.stack_maps {
-            let is_known = |id: &u64| self.by_id.values().any(|stacks| stacks.contains_key(id));
+            let is_known = |id: &u64| self.by_id.values().any(|stacks| stacks.index.contains_key(id));
             let scanned = maps::scan(*map, |bytes| {
                 held.extend(bytes.windows(8).filter_map(|w| Some(u64::from_ne_bytes(w.try_into().ok()?))).filter(is_known));
             });
@@ -119,43 +115,103 @@ impl Stacks {
                 return;
             }
         }
-        let now = self.start.elapsed().as_millis() as u32;
-        let is_new = |taken: &StoredStack| u128::from(now.wrapping_sub(taken.stored_at)) < GRACE_PERIOD.as_millis();
-        self.by_id.values_mut().for_each(|stacks| stacks.retain(|id, taken| held.contains(id) || is_new(taken)));
+        let now = self.since_start();
+        let is_new = |stored_at: u32| u128::from(now.wrapping_sub(stored_at)) < GRACE_PERIOD.as_millis();
+        self.by_id.values_mut().for_each(|stacks| stacks.retain(|id, stored_at| held.contains(&id) || is_new(stored_at)));
         self.evict_above = MAX_STACKS.max(self.len().saturating_mul(2));
     }
 }
 
-/// A stack in a third of its size: the differences between its addresses, as numbers of variable length.
-fn pack(frames: &[u64]) -> Box<[u8]> {
-    let (mut bytes, mut last) = (Vec::with_capacity(4 * frames.len()), 0u64);
-    for frame in frames {
-        let difference = frame.wrapping_sub(last) as i64;
-        // the sign is the lowest bit
-        let mut rest = (difference << 1 ^ difference >> 63) as u64;
-        while rest >= 0x80 {
-            bytes.push(rest as u8 | 0x80);
-            rest >>= 7;
-        }
-        bytes.push(rest as u8);
-        last = *frame;
-    }
-    bytes.into()
+/// Stacks of one table. Each takes its difference from an address to the next, as numbers of variable length, in an array that all
+/// share: a million of 18 frames take 90 MB, of which half is the index.
+#[derive(Default)]
+struct KeptStacks {
+    /// Places in `bytes` by ID.
+    index: HashMap<u64, usize, WordHash>,
+    /// For each stack when it was stored (four bytes), the number of frames, and the differences.
+    bytes: Vec<u8>,
 }
 
-fn unpack(bytes: &[u8]) -> Vec<u64> {
-    let (mut frames, mut last) = (Vec::with_capacity(bytes.len() / 2), 0u64);
-    let (mut number, mut shift) = (0u64, 0);
-    for byte in bytes {
-        number |= u64::from(byte & 0x7f) << shift;
-        shift += 7;
-        if *byte < 0x80 {
-            last = last.wrapping_add(number >> 1 ^ (number & 1).wrapping_neg());
-            frames.push(last);
-            (number, shift) = (0, 0);
+impl KeptStacks {
+    /// Adds a stack, or notes that it was stored again. `now`: milliseconds since [`Stacks::start`].
+    fn insert(&mut self, id: u64, frames: &[u64], now: u32) {
+        let at = match self.index.entry(id) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                let at = *new.insert(self.bytes.len());
+                self.bytes.extend([0; TIME]);
+                write_number(&mut self.bytes, frames.len() as u64);
+                let mut last = 0u64;
+                for frame in frames {
+                    let difference = frame.wrapping_sub(last) as i64;
+                    // the sign is the lowest bit
+                    write_number(&mut self.bytes, (difference << 1 ^ difference >> 63) as u64);
+                    last = *frame;
+                }
+                at
+            }
+        };
+        if let Some(time) = self.bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+            *time = now.to_le_bytes();
         }
     }
-    frames
+
+    fn get(&self, id: u64) -> Option<Vec<u64>> {
+        let mut bytes = self.bytes.get(*self.index.get(&id)? + TIME..)?;
+        let frames = read_number(&mut bytes)?;
+        let mut last = 0u64;
+        let mut next = || {
+            let number = read_number(&mut bytes)?;
+            last = last.wrapping_add(number >> 1 ^ (number & 1).wrapping_neg());
+            Some(last)
+        };
+        (0..frames).map(|_| next()).collect()
+    }
+
+    /// Keeps some stacks, by ID and the time when they were stored.
+    fn retain(&mut self, keeps: impl Fn(u64, u32) -> bool) {
+        let old = std::mem::take(&mut self.bytes);
+        self.index.retain(|id, at| {
+            let Some((time, mut rest)) = old.get(*at..).and_then(<[u8]>::split_first_chunk) else { return false };
+            if !keeps(*id, u32::from_le_bytes(*time)) {
+                return false;
+            }
+            let all = rest;
+            let frames = read_number(&mut rest).unwrap_or(0);
+            (0..frames).for_each(|_| _ = read_number(&mut rest));
+            *at = self.bytes.len();
+            self.bytes.extend(time);
+            self.bytes.extend(all.get(..all.len() - rest.len()).unwrap_or_default());
+            true
+        });
+        self.index.shrink_to_fit();
+    }
+}
+
+/// Bytes of a time.
+const TIME: usize = size_of::<u32>();
+
+/// Appends a number: seven bits in each byte, the lowest first.
+fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+/// Reads a number and moves `bytes` behind it.
+fn read_number(bytes: &mut &[u8]) -> Option<u64> {
+    let (mut number, mut shift) = (0u64, 0u32);
+    loop {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f).checked_shl(shift)?;
+        shift += 7;
+        if *byte < 0x80 {
+            return Some(number);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -163,14 +219,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packed_stacks_are_equal_and_small() {
+    fn kept_stacks_are_equal_and_small() {
         let edges = [0, 1, u64::MAX, 1 << 63, (1 << 63) - 1, 0x7f, 0x80, 0x3fff, 0x4000];
-        let all = edges.iter().flat_map(|x| edges.iter().flat_map(move |y| [*x, *y, x.wrapping_sub(*y)]));
-        let all: Vec<u64> = all.collect();
-        assert_eq!(unpack(&pack(&all)), all);
-        assert!(unpack(&pack(&[])).is_empty());
-        let near: Vec<u64> = (0..18).map(|i| 0x5555_5555_1234 + i * 0x777).collect();
-        assert_eq!(unpack(&pack(&near)), near);
-        assert!(pack(&near).len() <= 8 * near.len() / 3);
+        let far: Vec<u64> = edges.iter().flat_map(|x| edges.iter().flat_map(move |y| [*x, *y, x.wrapping_sub(*y)])).collect();
+        let near = |n: u64| (0..18).map(|i| 0x5555_5555_1234 + n + i * 0x777).collect::<Vec<u64>>();
+        let mut stacks = KeptStacks::default();
+        assert_eq!(stacks.get(1), None);
+        stacks.insert(1, &far, 5);
+        stacks.insert(2, &[], 5);
+        for n in 3..1000 {
+            stacks.insert(n, &near(n), 5);
+        }
+        stacks.insert(7, &near(7), 6);
+        let most = stacks.bytes.len();
+        assert!(most <= 50 * stacks.index.len(), "{most}");
+        assert_eq!((stacks.get(1), stacks.get(2)), (Some(far.clone()), Some(Vec::new())));
+        assert!((3..1000).all(|n| stacks.get(n) == Some(near(n))));
+        stacks.retain(|id, time| id < 3 || time == 6 || id == 900);
+        assert_eq!(stacks.index.len(), 4);
+        assert!(stacks.bytes.len() < most / 10);
+        assert_eq!((stacks.get(1), stacks.get(2), stacks.get(7)), (Some(far), Some(Vec::new()), Some(near(7))));
+        assert_eq!((stacks.get(900), stacks.get(901)), (Some(near(900)), None));
+        stacks.insert(901, &near(1), 7);
+        assert_eq!(stacks.get(901), Some(near(1)));
     }
 }
