@@ -48,6 +48,7 @@ const ITEMS: &[(&str, &str, fn())] = &[
     ("lowered", "a tracepoint compared with the raw tracepoint that replaces it", load::lowered),
     ("kprobe", "a kernel function, with a breakpoint and with the trampoline that replaces it", load::kprobe),
     ("stack", "user stacks with unwind tables: walks, the first complete stack, and memory", stack::stack),
+    ("stacks", "print a million distinct stacks to a file: time and memory", stack::stacks),
     ("usdt", "a marker's event, with a trap and with the call that replaces a five-byte nop", usdt::usdt),
     ("storm", "a promise of 1 % during a storm of events: the speed of the storm and of another program", storm::storm),
     ("event", "nanoseconds per event in the kernel, compared with hand-written programs", kernel::event),

@@ -1,4 +1,4 @@
-//! Measures user stacks with unwind tables: the cost of a walk, the time until the first complete stack, and the memory.
+//! Measures user stacks with unwind tables: the cost of a walk, the time until the first complete stack, the memory, and printing.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -26,6 +26,47 @@ pub fn stack() {
     first_whole(&folder);
     processes();
     let _ = std::fs::remove_dir_all(folder);
+}
+
+/// Measures how long a million distinct stacks take to print to a file, from the signal to the end of rbt.
+pub fn stacks() {
+    let folder = std::env::temp_dir().join(format!("rbt-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let program = compiled_program(&folder, "branches");
+    let printed = folder.join("printed");
+    let script = format!("config = {{ max_map_keys = 2000000 }} uprobe:{}:last_of_the_calls {{ @[ustack] = count(); }}", program.display());
+    let [mut took, mut memory, mut text]: [Samples; 3] = Default::default();
+    for _ in 0..rounds(3) {
+        let out = std::fs::File::create(&printed).expect("a file");
+        #[allow(clippy::zombie_processes)] // wait4 reaps it
+        let rbt = attached(&["-q", "-e", &script], out.into(), Stdio::null());
+        let status = Command::new(&program).arg("1000000").status().expect("the program");
+        assert!(status.success(), "the program");
+        let since = Instant::now();
+        memory.add(end(&rbt));
+        took.add(ms(since) / 1e3);
+        text.add(std::fs::metadata(&printed).expect("a file").len() as f64 / 1e6);
+    }
+    text.show("text", "MB");
+    took.show("from the signal to the end", "s");
+    memory.show("peak resident memory", "MiB");
+    target("a million distinct stacks", took.median(), 5.0, "s");
+    target("a million distinct stacks", memory.median(), 300.0, "MiB");
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+/// Sends SIGINT to rbt, waits for its end, and returns its peak resident memory in MiB.
+fn end(rbt: &Child) -> f64 {
+    let pid = rbt.id() as libc::pid_t;
+    // SAFETY: the structure consists of numbers
+    let (mut status, mut usage) = (0, unsafe { std::mem::zeroed::<libc::rusage>() });
+    // SAFETY: the process is our child and has not been waited for; both variables are local
+    unsafe {
+        libc::kill(pid, libc::SIGINT);
+        libc::wait4(pid, &mut status, 0, &mut usage);
+    }
+    assert_eq!(status, 0, "rbt");
+    usage.ru_maxrss as f64 / 1024.0
 }
 
 /// Measures the nanoseconds of the walk alone, as the difference between a program with a stack and one without.
@@ -169,12 +210,17 @@ fn maps(pid: u32) -> f64 {
 }
 
 fn compiled(folder: &Path) -> PathBuf {
-    let (source, deep) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bench/programs/deep.c"), folder.join("deep"));
+    compiled_program(folder, "deep")
+}
+
+fn compiled_program(folder: &Path, name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/bench/programs/{name}.c"));
+    let program = folder.join(name);
     // The program has frame pointers and unwind tables.
     let flags = ["-O2", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-o"];
-    let status = Command::new("cc").args(flags).args([&deep, &source]).status().expect("cc");
+    let status = Command::new("cc").args(flags).args([&program, &source]).status().expect("cc");
     assert!(status.success(), "cc");
-    deep
+    program
 }
 
 /// The mean time of one run of a BPF program while the traced program makes calls.
