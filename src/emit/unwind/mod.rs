@@ -271,6 +271,12 @@ impl<'c> Builder<'_, 'c> {
             let value = self.load(state, REGISTERS + from - first, U64);
             self.store(state, to, 8, value);
         }
+        if let Some((at, number)) = target.arch.signal_return {
+            // The next instruction may be that of another function.
+            let call = self.load(state, REGISTERS + at - first, U64);
+            let returns = self.cmp(Cmp::Eq, call, self.int(number));
+            self.store(state, CALL, 8, returns);
+        }
         let mode = self.load(state, REGISTERS + mode - first, U64);
         is_user(self, mode)
     }
@@ -352,6 +358,14 @@ impl<'c> Builder<'_, 'c> {
         let reason = self.load(state, REASON, U64);
         let word = self.scalar_slot();
         self.store(word, 0, 8, reason);
+        // A task that exits has released its memory.
+        let released = self.cmp(Cmp::Eq, self.load(state, MM, U64), self.int(0));
+        let released = self.and(released, self.cmp(Cmp::Eq, reason, self.int(CUT_NOT_CODE)));
+        self.if_(released, |e| {
+            let unreadable = e.int(CUT_UNREADABLE);
+            e.store(word, 0, 8, unreadable);
+        });
+        let reason = self.load(word, 0, U64);
         let count = self.load(state, COUNT, U64);
         let full = self.cmp(Cmp::Uge, count, self.int(limit.into()));
         if limit_given {

@@ -348,7 +348,10 @@ impl<'c> Builder<'_, 'c> {
             let caller = self.choose(leaf, |e| e.third_register(limit, state), |e| e.read_stack(limit, state, addr));
             self.unsigned_address(state, caller)
         } else {
-            self.read_stack(limit, state, addr)
+            let in_register = is(self, ra_kind, RA_FIRST_FRAME);
+            upward = self.or(upward, self.and(in_register, self.cmp(Cmp::Eq, cfa, sp)));
+            let from_stack = |e: &mut Self| e.read_stack(limit, state, addr);
+            self.choose(in_register, |e| e.other_register(limit, state, ra_offset), from_stack)
         };
         // the address, not the value: few frames need it
         let saved = self.cmp(Cmp::Ne, third_kind, self.int(THIRD_SAME.into()));

@@ -225,8 +225,8 @@ impl Compiler {
         let follows = self.follows(data);
         let mut gaps = UncoveredRanges::new(data, segments, follows, !spans.is_empty());
         if follows {
-            let parts = code.iter().flat_map(|segment| uncovered(segment, &spans)).filter(|gap| gap.end - gap.start >= GAP);
-            let parts: Vec<Range<u64>> = parts.collect();
+            let is_code = |gap: &Range<u64>| gap.end - gap.start >= GAP || !(self.arch.instructions.is_padding)(gaps.code(gap));
+            let parts: Vec<Range<u64>> = code.iter().flat_map(|segment| uncovered(segment, &spans)).filter(is_code).collect();
             gaps.follow(&self.arch.instructions, &parts);
         }
         for &&Segment { address: addr, size, .. } in &code {
@@ -259,14 +259,16 @@ impl Compiler {
         Table { rules: self.rules, ..pages.table }
     }
 
-    /// Adds the rules of code without information. `padding`: the rule of bytes that are not code.
+    /// Adds the rules of code without information. `padding`: the rule of bytes that are not code, and of the rest of a function whose
+    /// information ends at a system call.
     fn fill(&mut self, pages: &mut Pages, gaps: &mut UncoveredRanges<'_>, gap: Range<u64>, padding: u32) {
         let size = gap.end.saturating_sub(gap.start);
         if size == 0 {
             return;
         }
         let code = gaps.code(&gap);
-        if size < GAP && (self.arch.instructions.is_padding)(code) {
+        let continues = |code: &[u8]| (self.arch.instructions.is_padding)(code) || (self.arch.instructions.enters_kernel)(code);
+        if size < GAP && continues(code) {
             return pages.put(offset(gaps.segments(), gap.start), size, padding);
         }
         let mut frames = gaps.frames(&self.arch.instructions, code, &gap).into_iter().peekable();

@@ -82,6 +82,8 @@ pub const RA_AT_CFA: u8 = 1;
 pub const RA_AT_SP: u8 = 2;
 /// Still in the link register.
 pub const RA_LINK: u8 = 3;
+/// In the register at the offset in `struct pt_regs`, in the first frame.
+pub const RA_FIRST_FRAME: u8 = 4;
 
 impl From<&Rule> for RuleEntry {
     fn from(rule: &Rule) -> Self {
@@ -108,6 +110,7 @@ impl From<&Rule> for RuleEntry {
             Ra::AtCfa(n) => (RA_AT_CFA, n),
             Ra::AtSp(n) => (RA_AT_SP, n),
             Ra::Link => (RA_LINK, 0),
+            Ra::FirstFrame(register) => (RA_FIRST_FRAME, register.cast_signed()),
         };
         let (third, third_offset) = match rule.third {
             Third::Same => (THIRD_SAME, 0),
@@ -132,6 +135,7 @@ impl RuleEntry {
 
     /// Decodes the rule; `None` if it is invalid.
     pub fn rule(&self) -> Option<Rule> {
+        let register = |n: i32| u32::try_from(n).ok().filter(|register| *register <= MAX_FIRST_FRAME && register.is_multiple_of(8));
         let cfa = match self.cfa {
             CFA_UNKNOWN => Cfa::Unknown,
             CFA_UNSUPPORTED => Cfa::Unsupported,
@@ -142,10 +146,7 @@ impl RuleEntry {
             CFA_AT_FP => Cfa::AtFp(self.cfa_offset, self.cfa_second),
             CFA_PLT => Cfa::Plt(self.cfa_offset, self.cfa_second),
             CFA_THIRD => Cfa::Third(self.cfa_offset),
-            CFA_FIRST_FRAME => match u32::try_from(self.cfa_second) {
-                Ok(register) if register <= MAX_FIRST_FRAME && register.is_multiple_of(8) => Cfa::FirstFrame(register, self.cfa_offset),
-                Ok(_) | Err(_) => return None,
-            },
+            CFA_FIRST_FRAME => Cfa::FirstFrame(register(self.cfa_second)?, self.cfa_offset),
             _ => return None,
         };
         let fp = match self.fp {
@@ -160,6 +161,7 @@ impl RuleEntry {
             RA_AT_CFA => Ra::AtCfa(self.ra_offset),
             RA_AT_SP => Ra::AtSp(self.ra_offset),
             RA_LINK => Ra::Link,
+            RA_FIRST_FRAME => Ra::FirstFrame(register(self.ra_offset)?),
             _ => return None,
         };
         let third = match (self.flags & !INTERPRETER & !INFERRED) >> 1 {

@@ -2,6 +2,7 @@
 
 use gimli::{CfaRule, Operation, Reader, Register, RegisterRule, UnwindExpression, UnwindSection, UnwindTableRow};
 
+use super::entry::MAX_FIRST_FRAME;
 use crate::system::machine::arch::Unwind;
 use crate::system::machine::arch::instructions::{Frame, SignalFrame};
 
@@ -87,6 +88,8 @@ pub enum Ra {
     AtSp(i32),
     /// Still in the link register.
     Link,
+    /// In the first frame of a stack, in the register at this offset in `struct pt_regs`, as in `vfork`.
+    FirstFrame(u32),
 }
 
 impl Rule {
@@ -146,6 +149,9 @@ impl Rule {
             None | Some(RegisterRule::SameValue) if arch.links => Some(Ra::Link),
             Some(RegisterRule::Undefined) => Some(Ra::None),
             Some(RegisterRule::Offset(n)) => i32::try_from(n).ok().map(Ra::AtCfa),
+            Some(RegisterRule::Register(r)) => {
+                arch.first_frame.get(usize::from(r.0)).filter(|at| **at <= MAX_FIRST_FRAME).map(|at| Ra::FirstFrame(*at))
+            }
             Some(RegisterRule::Expression(e)) => match expression(&e) {
                 Some(Expression::Plus(base, n)) if base == sp => Some(Ra::AtSp(n)),
                 _ => None,

@@ -25,8 +25,8 @@ pub(super) struct UncoveredRanges<'d> {
     described: bool,
     /// These are read when they are needed.
     symbols: Option<Symbols>,
-    /// The larger parts, with the frames of code that was followed from one to the other.
-    large: Vec<(Range<u64>, Followed)>,
+    /// Parts with the frames of code that was followed from one to the other.
+    together: Vec<(Range<u64>, Followed)>,
 }
 
 /// What is known about the functions of a file.
@@ -44,7 +44,7 @@ struct Symbols {
 impl<'d> UncoveredRanges<'d> {
     /// The parts of a file whose instructions are followed or not, and that has information for other parts or not.
     pub(super) fn new(data: &'d [u8], segments: &'d [Segment], follows: bool, described: bool) -> Self {
-        Self { data, segments, follows, described, symbols: None, large: Vec::new() }
+        Self { data, segments, follows, described, symbols: None, together: Vec::new() }
     }
 
     pub(super) fn segments(&self) -> &'d [Segment] {
@@ -69,24 +69,25 @@ impl<'d> UncoveredRanges<'d> {
         let (segments, data, follows, described) = (self.segments, self.data, self.follows, self.described);
         self.symbols();
         let Some(symbols) = &self.symbols else { return Vec::new() };
-        let functions = symbols.functions_in(gap);
-        let mut frames = (instructions.frames)(code, gap.start, functions);
+        let frames = (instructions.frames)(code, gap.start, symbols.functions_in(gap));
         // all functions of such a part have frames, as V8's builtins, which call each other in their own ways
-        let framed = described && frames.first().is_some_and(|(_, frame)| matches!(frame, Frame::Set(_)));
-        let Some(follow) = instructions.follow.filter(|_| follows && !framed) else { return frames };
-        if let Some(thread) = thread_start(code, gap.start) {
-            put(&mut frames, &thread, Frame::Outermost);
-        }
+        let framed = frames.first().is_some_and(|(_, frame)| matches!(frame, Frame::Set(_)));
+        let Some(follow) = instructions.follow.filter(|_| follows && !(framed && described)) else { return frames };
         let separate;
-        let large = self.large.partition_point(|(large, _)| large.start < gap.start);
-        let followed = match self.large.get(large) {
-            Some((large, followed)) if large == gap => followed,
+        let place = self.together.partition_point(|(part, _)| part.start < gap.start);
+        let followed = match self.together.get(place) {
+            Some((part, followed)) if part == gap => followed,
             _ => {
-                separate = symbols.follow(follow, (data, segments), gap, &[], &[]);
+                separate = symbols.follow(follow, (data, segments), gap, &prologues(&frames), &[], &[]);
                 &separate
             }
         };
-        merged(followed, frames)
+        // Code that no path leads to may belong to another function than the code before it.
+        let mut others = if framed || followed.is_empty() { frames } else { vec![(gap.start, Frame::Unknown)] };
+        if let Some(thread) = thread_start(code, gap.start) {
+            put(&mut others, &thread, Frame::Outermost);
+        }
+        merged(followed, others)
     }
 
     /// Follows code through the parts of a file, unless all are small parts of a large file. Calls lead from large parts to smaller ones,
@@ -100,6 +101,8 @@ impl<'d> UncoveredRanges<'d> {
         let (data, segments) = (self.data, self.segments);
         let pointers = pointers_in(data, segments);
         let symbols = self.symbols();
+        let prologues_of =
+            |part: &Range<u64>| prologues(&(instructions.frames)(bytes_of(data, segments, part), part.start, symbols.functions_in(part)));
         let whole = first.start..last.end;
         let described: Vec<(u64, u64)> = parts.windows(2).filter_map(|pair| Some((pair.first()?.end, pair.last()?.start))).collect();
         let near = whole.end.checked_sub(whole.start).is_some_and(|size| size <= MAX_FOLLOWED) && described.is_sorted();
@@ -110,15 +113,30 @@ impl<'d> UncoveredRanges<'d> {
             frames.extend_from_slice(all.get(first..end).unwrap_or_default());
             frames
         };
-        let large: Vec<(Range<u64>, Followed)> = if near {
-            let all = symbols.follow(follow, (data, segments), &whole, &pointers, &described);
-            parts.iter().map(|part| (part.clone(), part_of(&all, part))).collect()
+        let together: Vec<(Range<u64>, Followed)> = if near {
+            let prologues: Vec<u64> = parts.iter().flat_map(prologues_of).collect();
+            let all = symbols.follow(follow, (data, segments), &whole, &prologues, &pointers, &described);
+            // nothing is known of code that is not followed
+            let part_of = |part: &Range<u64>| if all.is_empty() { Vec::new() } else { part_of(&all, part) };
+            parts.iter().map(|part| (part.clone(), part_of(part))).collect()
         } else {
-            parts.iter().map(|part| (part.clone(), symbols.follow(follow, (data, segments), part, &pointers, &[]))).collect()
+            parts
+                .iter()
+                .map(|part| (part.clone(), symbols.follow(follow, (data, segments), part, &prologues_of(part), &pointers, &[])))
+                .collect()
         };
-        self.large = large;
-        self.large.sort_by_key(|(part, _)| part.start);
+        self.together = together;
+        self.together.sort_by_key(|(part, _)| part.start);
     }
+}
+
+/// The starts of functions that set up a frame pointer.
+fn prologues(frames: &[(u64, Frame)]) -> Vec<u64> {
+    let pairs = frames.iter().zip(frames.iter().skip(1));
+    pairs
+        .filter(|((_, first), (_, next))| *first == Frame::Entered && matches!(next, Frame::Pushed(_)))
+        .map(|((start, _), _)| *start)
+        .collect()
 }
 
 impl Symbols {
@@ -148,6 +166,7 @@ impl Symbols {
         follow: Follow,
         (data, segments): (&[u8], &[Segment]),
         part: &Range<u64>,
+        prologues: &[u64],
         pointers: &[u64],
         described: &[(u64, u64)],
     ) -> Followed {
@@ -158,8 +177,9 @@ impl Symbols {
             code
         };
         let (first, end) = (pointers.partition_point(|at| *at < part.start), pointers.partition_point(|at| *at < part.end));
+        let functions = [self.functions_in(part), prologues].concat();
         let starts = Starts {
-            functions: self.functions_in(part),
+            functions: &functions,
             pointers: pointers.get(first..end).unwrap_or_default(),
             described,
             tables: &self.tables,

@@ -66,6 +66,7 @@ pub(super) const ARCH: Arch = Arch {
         return_address: 30,
         links: true,
         user_mode: (PSTATE, 0x1f, 0),
+        signal_return: None,
         pt_regs: 336,
         // `struct pthread` ends at the thread pointer: 1,700 to 2,000 bytes in versions of glibc, 200 in musl. Two threads are
         // further apart, since each has a stack. The kernel saves the register when the thread is switched out, so that of a

@@ -111,6 +111,9 @@ pub struct Unwind {
     pub links: bool,
     /// The register, and its bits and their value, in 64-bit code in user space.
     pub user_mode: (u32, u64, u64),
+    /// The offset of the number of a system call in `struct pt_regs`, and that of rt_sigreturn(2), whose instruction may be the last one
+    /// of a function. None if it never is.
+    pub signal_return: Option<(u32, u64)>,
     /// `sizeof(struct pt_regs)` in kernels without `bpf_task_pt_regs`.
     pub pt_regs: u64,
     /// Where the kernel keeps the thread pointer.

@@ -96,6 +96,8 @@ pub(super) const ARCH: Arch = Arch {
         return_address: 16,
         links: false,
         user_mode: (CS, 0xffff, 0x33),
+        // `orig_ax`, and arch/x86/entry/syscalls/syscall_64.tbl
+        signal_return: Some((120, 15)),
         pt_regs: 168,
         // the base address of the segment `fs`
         thread: ThreadRegister { path: &["thread", "fsbase"], max_below: 0 },

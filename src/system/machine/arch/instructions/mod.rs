@@ -15,6 +15,9 @@ pub struct Instructions {
     pub starts: fn(&[u8]) -> bool,
     /// Is it only padding between functions?
     pub is_padding: fn(&[u8]) -> bool,
+    /// Does the code begin with a system call? The information on functions that start threads ends there, because it does not apply
+    /// to the new thread.
+    pub enters_kernel: fn(&[u8]) -> bool,
     /// The frames of code without call frame information, each with the address from which it applies; the first is that of
     /// the code's own address. The last argument has the addresses of function symbols in it, in order.
     pub frames: fn(&[u8], u64, &[u64]) -> Frames,
@@ -45,7 +48,7 @@ pub type Followed = Vec<(u64, Option<Frame>)>;
 /// Where code can start to run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Starts<'d> {
-    /// Addresses of functions, in order.
+    /// Addresses of functions.
     pub functions: &'d [u64],
     /// Addresses in data that may be those of functions.
     pub pointers: &'d [u64],

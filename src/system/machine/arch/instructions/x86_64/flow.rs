@@ -9,10 +9,15 @@
 //! the call, or where it returns with another stack pointer. Then a path reaches a return with the return address in another place. If
 //! there is such a contradiction, nothing is known after the calls that may have caused it, and all paths are followed again.
 //!
+//! The arms of a `switch` are found by the table of its jump (`flow/jump_tables.rs`), and functions that only pointers lead to by the
+//! instructions that take their addresses (`flow/starts.rs`).
+//!
 //! A state holds at an instruction only if it holds on all paths that lead there. Where paths disagree, or an instruction changes
 //! the stack pointer by an unknown amount, nothing is known.
 
 mod contradictions;
+mod jump_tables;
+mod starts;
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,6 +25,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInf
 
 use super::super::{Followed, Frame, SignalFrame, Starts};
 use contradictions::Distrusted;
+use starts::{address, slots, taken_at};
 
 /// Bytes of an address.
 const WORD: i32 = 8;
@@ -36,8 +42,6 @@ const MAX_SIGNAL_RETURNS: usize = 4;
 const MAX_PADDING: usize = 64;
 /// How often paths are followed until there is no contradiction.
 const MAX_TURNS: usize = 5;
-/// Bytes at the start of a program in which it passes the address of `main`.
-const MAX_START: usize = 64;
 /// musl's `vfork`, whose return address is in a register during the call: `pop %rdx`, `mov $58,%eax`, `syscall` and `push %rdx`.
 const VFORK: &[u8] = b"\x5a\xb8\x3a\x00\x00\x00\x0f\x05\x52";
 /// No instruction.
@@ -94,6 +98,7 @@ impl<'d> Flow<'d> {
             waiting: HashMap::new(),
             after_calls: Vec::new(),
             pointers: starts.pointers.to_vec(),
+            taken: Vec::new(),
             info: InstructionInfoFactory::new(),
             distrusted,
             entered: HashSet::new(),
@@ -114,52 +119,6 @@ impl<'d> Flow<'d> {
         }
         flow
     }
-}
-
-/// The addresses that a program takes before its first call, such as that of `main`.
-fn taken_at(entry: u64, elsewhere: &dyn Fn(u64) -> [u8; 16]) -> Vec<u64> {
-    let code: Vec<u8> = (0..MAX_START as u64).step_by(16).flat_map(|at| elsewhere(entry.saturating_add(at))).collect();
-    let decoder = Decoder::with_ip(64, &code, entry, DecoderOptions::NONE);
-    decoder.into_iter().take_while(|i| i.flow_control() == FlowControl::Next).filter_map(|i| address(&i)).collect()
-}
-
-/// The address that an instruction takes.
-fn address(i: &Instruction) -> Option<u64> {
-    match (i.mnemonic(), i.op1_kind()) {
-        (Mnemonic::Lea, _) if i.is_ip_rel_memory_operand() => Some(i.ip_rel_memory_address()),
-        (Mnemonic::Mov, OpKind::Immediate32 | OpKind::Immediate32to64) => Some(i.immediate(1)),
-        _ => None,
-    }
-}
-
-/// The starts of functions in procedure linkage tables, by the instructions of their slots.
-fn slots(code: &[u8], tables: &[(u64, u64, u64)], addr: u64) -> Vec<u64> {
-    let mut all = Vec::new();
-    for &(start, end, size) in tables {
-        let Some(from) = start.checked_sub(addr).and_then(|at| usize::try_from(at).ok()) else { continue };
-        let Some(table) = code.get(from..) else { continue };
-        let length = usize::try_from(end.saturating_sub(start)).unwrap_or(usize::MAX).min(table.len());
-        for (n, slot) in table.get(..length).unwrap_or_default().chunks(size.max(WORD as u64) as usize).enumerate() {
-            let at = start + n as u64 * size.max(WORD as u64);
-            let mut decoder = Decoder::with_ip(64, slot, at, DecoderOptions::NONE);
-            let mut next = || decoder.can_decode().then(|| decoder.decode());
-            let Some(mut i) = next() else { continue };
-            if i.mnemonic() == Mnemonic::Endbr64 {
-                let Some(second) = next() else { continue };
-                i = second;
-            }
-            let number =
-                |i: &Instruction| i.mnemonic() == Mnemonic::Push && i.op0_kind() != OpKind::Memory && i.op0_kind() != OpKind::Register;
-            if i.flow_control() == FlowControl::IndirectBranch && i.is_ip_rel_memory_operand() {
-                all.push(at);
-                // where the slot's jump leads before the function is known
-                all.extend(next().filter(number).map(|i| i.ip()));
-            } else if number(&i) {
-                all.push(at);
-            }
-        }
-    }
-    all
 }
 
 /// The frame pointer.
@@ -252,8 +211,10 @@ struct Flow<'d> {
     waiting: HashMap<u32, Vec<(u32, u32, State)>>,
     /// The same for those that can return.
     after_calls: Vec<(u32, u32, State)>,
-    /// Addresses that may be those of functions.
+    /// Addresses in data that may be those of functions.
     pointers: Vec<u64>,
+    /// The same for addresses that instructions take.
+    taken: Vec<u64>,
     info: InstructionInfoFactory,
     distrusted: &'d Distrusted,
     /// Where functions start.
@@ -349,8 +310,10 @@ impl Flow<'_> {
                 continue;
             }
             let Some((call, at, state)) = self.after_calls.pop() else {
-                let Some(pointer) = self.pointers.pop() else { return Some(()) };
-                if let Some(at) = self.position(pointer).filter(|at| self.get(*at).is_none() && self.starts_function(*at)) {
+                let taken = self.taken.pop();
+                let Some(pointer) = taken.or_else(|| self.pointers.pop()) else { return Some(()) };
+                let is_start = |at: &u32| self.get(*at).is_none() && self.starts_function(*at, taken.is_none());
+                if let Some(at) = self.position(pointer).filter(is_start) {
                     self.enter(at);
                 }
                 continue;
@@ -391,7 +354,7 @@ impl Flow<'_> {
             self.contradictions.push(at);
         }
         let endless = self.is_endless(&i);
-        self.pointers.extend(address(&i));
+        self.taken.extend(address(&i));
         match i.flow_control() {
             // it enters the kernel
             FlowControl::Call if matches!(i.mnemonic(), Mnemonic::Syscall) => self.lead(at, i.next_ip(), after),
@@ -409,7 +372,10 @@ impl Flow<'_> {
                 if let Some(target) = target {
                     self.enter(target);
                 }
-                let Some(next) = self.position(i.next_ip()).filter(|next| !self.ends_function(*next)) else { return };
+                // Other files have functions that do not return. Pointers seldom lead to such a function.
+                let is_elsewhere = target.is_none() && (i.flow_control() == FlowControl::Call || i.is_ip_rel_memory_operand());
+                let next = self.position(i.next_ip()).filter(|next| !is_elsewhere || !self.ends_function(*next));
+                let Some(next) = next else { return };
                 self.calls.insert(at, target);
                 match target {
                     _ if self.distrusted.calls.contains(&at) => {}
@@ -422,32 +388,16 @@ impl Flow<'_> {
                 }
             }
             FlowControl::IndirectBranch if endless => {}
-            FlowControl::IndirectBranch | FlowControl::Return => self.returns(at),
+            FlowControl::IndirectBranch => {
+                let targets = self.table_targets(at, &i);
+                targets.iter().for_each(|target| self.lead_to(at, *target, after));
+                if targets.is_empty() {
+                    self.returns(at);
+                }
+            }
+            FlowControl::Return => self.returns(at),
             FlowControl::Next | FlowControl::Interrupt | FlowControl::Exception => {}
         }
-    }
-
-    /// Can a function start here? Its address was found in data or in an instruction. Labels of a function whose addresses it takes are
-    /// seldom aligned, and follow other code.
-    fn starts_function(&self, at: u32) -> bool {
-        /// Returns, and what assemblers put between functions.
-        const ENDS: [&[u8]; 12] = [
-            b"\xc3",
-            b"\xcc",
-            b"\xf4",
-            b"\x90",
-            b"\x66\x90",
-            b"\x0f\x1f\x00",
-            b"\x0f\x1f\x40\x00",
-            b"\x0f\x1f\x44\x00\x00",
-            b"\x0f\x1f\x80\x00\x00\x00\x00",
-            b"\x0f\x1f\x84\x00\x00\x00\x00\x00",
-            b"\x2e\x0f\x1f\x84\x00\x00\x00\x00\x00",
-            b"\x0f\x0b",
-        ];
-        let before = self.code.get(..at as usize).unwrap_or_default();
-        let aligned = (self.addr + u64::from(at)).is_multiple_of(FUNCTION_ALIGNMENT);
-        aligned && ENDS.iter().any(|end| before.ends_with(end))
     }
 
     /// Is there only padding up to where another function can start? A loop can start there, too.

@@ -14,6 +14,7 @@ pub const INSTRUCTIONS: Instructions = Instructions {
     stack_pointer: SP,
     starts,
     is_padding: frames::is_padding,
+    enters_kernel: |code| code.starts_with(b"\x0f\x05"), // syscall
     frames: frames::frames,
     follow: Some(flow::follow),
     jumps,
