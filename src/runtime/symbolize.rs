@@ -675,7 +675,8 @@ mod tests {
         let exe = std::env::current_exe().unwrap();
         let copy = |name: &str| {
             let copy = std::env::temp_dir().join(format!("rbt-{name}-{}", us()));
-            std::fs::copy(&exe, &copy).unwrap();
+            // in a process of its own: a child of another test could hold a descriptor for writing, and such a file cannot be executed
+            assert!(std::process::Command::new("cp").args([&exe, &copy]).status().unwrap().success());
             copy
         };
         let run = |copy: &std::path::Path| {
