@@ -44,8 +44,8 @@ SECTIONS {
 } INSERT BEFORE .init_array;
 ";
 
-/// The list of functions that a start runs, as patterns for the names of sections.
-const START_FUNCTIONS: &str = "src/startup/functions.txt";
+/// The binaries, and the lists of functions that a start of each runs, as patterns for the names of sections.
+const START_FUNCTIONS: &[(&str, &str)] = &[("rbt", "src/startup/functions.txt"), ("rbt-run", "src/startup/runner_functions.txt")];
 
 /// The C++ source files.
 const PASSES: &[&str] = &[
@@ -193,9 +193,11 @@ fn link_statically(out: &Path) -> std::io::Result<()> {
         }
         // The code of a start is scattered over 30 MB. Each page of it that a start touches costs a fault, in which the kernel maps
         // 15 more.
-        let start = out.join("start.ld");
-        fs::write(&start, start_functions())?;
-        binary(&format!("-Wl,-T,{}", start.display()));
+        for (name, list) in START_FUNCTIONS {
+            let start = out.join(format!("start-{name}.ld"));
+            fs::write(&start, start_functions(list))?;
+            println!("cargo::rustc-link-arg-bin={name}=-Wl,-T,{}", start.display());
+        }
         // `cargo bench -- size` reads the map to show the contents of the binary.
         let map = out.join("rbt.map");
         println!("cargo::rustc-link-arg-bin=rbt=-Wl,-Map={}", map.display());
@@ -206,9 +208,9 @@ fn link_statically(out: &Path) -> std::io::Result<()> {
 }
 
 /// An addition to the linker's default script, which places the functions of a start next to each other.
-fn start_functions() -> String {
-    println!("cargo::rerun-if-changed={START_FUNCTIONS}");
-    let list = fs::read_to_string(START_FUNCTIONS).unwrap_or_else(|e| panic!("{START_FUNCTIONS}: {e}"));
+fn start_functions(path: &str) -> String {
+    println!("cargo::rerun-if-changed={path}");
+    let list = fs::read_to_string(path).unwrap_or_else(|e| panic!("{path}: {e}"));
     let patterns = list.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let sections: String = patterns.map(|pattern| format!("    *({pattern})\n")).collect();
     format!("SECTIONS {{\n  .text.rbt_start : {{\n{sections}  }}\n}} INSERT BEFORE .text;\n")

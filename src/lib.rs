@@ -193,12 +193,14 @@
 //! | and with known features of the kernel | 37.7 MB | 3.0 ms | 15.2 MiB |
 //! | and with the functions of a start next to each other (`startup/functions.txt`) | 37.7 MB | 2.8 ms | 10.5 MiB |
 //! | `rbt-run` with a bundle of it | 11.9 MB | 3.0 ms | 7.9 MiB |
-//! | the same, with the profile `runner`, as released | 8.7 MB | 3.0 ms | 7.1 MiB |
+//! | the same, with the profile `runner` | 8.8 MB | 2.7 ms | 6.7 MiB |
+//! | and with the functions of a start next to each other (`startup/runner_functions.txt`), as released | 8.8 MB | 2.1 ms | 6.1 MiB |
 //!
 //! The profile `runner` optimizes for size, with link-time optimization of all crates together. A record that `rbt-run` prints
 //! then takes 0.28 µs of processor time in user space instead of 0.19 µs (medians of 7 runs with 300,000 records). It keeps
-//! unwinding, by which the runner survives files with damaged symbols. A program of `--exe` has all formats, metrics and TLS,
-//! because it takes the options of a run.
+//! unwinding, by which the runner survives files with damaged symbols. A program of `--exe` has all formats,
+//! metrics and TLS, because it takes the options of a run. Without unwinding, the runner would have 8.0 MB, and 7.0 MB without the
+//! tables for it, which backtraces of errors need, too.
 //!
 //! Position independence hides the addresses of a program that runs as root from an attacker. Its price is 0.5 ms per start, for
 //! 200 pages with relocated addresses. musl was not an option:
