@@ -126,7 +126,8 @@
 //!   tree of mappings itself, without its lock; `runtime/unwind` supplies the tables of the files that the program
 //!   finds, and of those that processes map, before the program finds them. Code without information gets rows where its
 //!   instructions set up frame pointers, and on x86-64 where the stack pointer is known on all paths from the starts of functions
-//!   (`frames.rs` and `flow.rs` in `system/machine/arch/instructions`).
+//!   (`frames.rs` and `flow.rs` in `system/machine/arch/instructions`). Go's functions get rows from Go's own table on x86-64,
+//!   which stripping does not remove (`system/binary/unwind/go.rs`).
 //! - A probe whose maps, BPF stack or calls exceed a limit of the kernel is compiled without the frames of
 //!   interpreters, then without tables ([`codegen::Unwinding`]), and rbt warns about it.
 //! - Imported BPF objects are linked into that of the script where LLVM has emitted it (`emit/link.rs`), with libbpf's linker, so

@@ -15,12 +15,12 @@ use crate::system::binary::file::{map_with_metadata, not_elf};
 use crate::system::cache::{CacheFile, Contents, Kind, unchanged};
 
 /// The largest programs have about ten million rows.
-const KIND: Kind = Kind { form: "rbt-unwind-12", prefix: "unwind-", max_bytes: 256 << 20, max_files: 4096 };
+const KIND: Kind = Kind { form: "rbt-unwind-13", prefix: "unwind-", max_bytes: 256 << 20, max_files: 4096 };
 /// A smaller file compiles as fast as its table can be read.
 const MIN_FILE_SIZE: usize = 64 << 10;
 
-/// Returns the table of a file, from the cache or compiled. The table is empty if the file has no call frame information, as in
-/// Go programs, which have frame pointers instead. `name` is the file's path, which determines its separate debug file; `at` is
+/// Returns the table of a file, from the cache or compiled. The table is empty if nothing describes the file's code, as in
+/// Go programs for AArch64 without call frame information, which have frame pointers instead. `name` is the file's path, which determines its separate debug file; `at` is
 /// where the file can be read; `dirs` are those of `--debuginfo`.
 ///
 /// Errors: the file is unreadable, or not a 64-bit ELF file for a supported processor.

@@ -52,6 +52,7 @@ pub(super) fn compile(name: &Path, data: &[u8], dirs: &[String]) -> Option<Table
     {
         compiler.add_debug_frame(&file);
     }
+    compiler.add_go(data, &segments);
     Some(compiler.finish(data, &segments, false))
 }
 
@@ -62,7 +63,7 @@ fn from_data(data: &[u8]) -> Option<Compiler> {
     let arch = arch::ALL.iter().find(|arch| arch.elf == machine && file.is_little_endian())?;
     let loops = Loops::interpreter_in(&file, &arch.instructions);
     let recent = vec![(Rule::UNKNOWN, None); RECENT_RULES];
-    let mut compiler = Compiler { arch, rules: Vec::new(), numbers: HashMap::new(), recent, spans: Vec::new(), loops };
+    let mut compiler = Compiler { arch, rules: Vec::new(), numbers: HashMap::new(), recent, spans: Vec::new(), loops, of_go: false };
     compiler.add_eh_frame(&file, data);
     compiler.add_debug_frame(&file);
     Some(compiler)
@@ -82,6 +83,8 @@ struct Compiler {
     recent: Vec<(Rule, Option<u32>)>,
     spans: Vec<Span>,
     loops: Loops,
+    /// Does Go's own table describe functions?
+    of_go: bool,
 }
 
 impl Compiler {
@@ -184,9 +187,32 @@ impl Compiler {
         }
     }
 
-    /// Are the instructions of code without information followed? Functions of Go have frame pointers, and some of them change stacks.
+    /// Adds Go's functions without information from its own table.
+    fn add_go(&mut self, data: &[u8], segments: &[Segment]) {
+        if self.arch.unwind.links || !go::is_go(data) {
+            return;
+        }
+        self.spans.sort_by_key(|s| s.start);
+        let mut gaps: Vec<Range<u64>> =
+            segments.iter().filter(|s| s.executable).flat_map(|segment| uncovered(segment, &self.spans)).collect();
+        gaps.sort_by_key(|gap| gap.start);
+        super::go::rows(data, segments, &self.arch.unwind, |range, rule| {
+            let first = gaps.partition_point(|gap| gap.end <= range.start);
+            for gap in gaps.get(first..).unwrap_or_default().iter().take_while(|gap| gap.start < range.end) {
+                let (start, end) = (gap.start.max(range.start), gap.end.min(range.end));
+                if start < end && self.spans.len() < MAX_ROWS {
+                    let rule = self.number(rule);
+                    self.spans.push(Span { start, end, rule });
+                    self.of_go = true;
+                }
+            }
+        });
+    }
+
+    /// Are the instructions of code without information followed? Some functions of Go change stacks, so their information must
+    /// be known.
     fn follows(&self, data: &[u8]) -> bool {
-        self.arch.instructions.follow.is_some() && !go::is_go(data)
+        self.arch.instructions.follow.is_some() && (self.of_go || !go::is_go(data))
     }
 
     /// Is less than half of the code described? The code that the C runtime adds to a program always is.
@@ -372,7 +398,7 @@ impl Pages {
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
-    use super::super::{Cfa, Fp};
+    use super::super::{Cfa, Fp, Ra};
     use super::*;
     use crate::system::binary::file::map_with_metadata;
 
@@ -409,5 +435,42 @@ mod tests {
         }
         assert!(equal > 1_000 && equal > 2 * silent, "{equal} equal, {silent} silent");
         assert!(different.is_empty(), "{} of {equal} differ, such as {:x?}", different.len(), &different[..different.len().min(9)]);
+    }
+
+    /// Go's own table says what the call frame information of the same program says, except where functions change stacks.
+    #[test]
+    fn table_of_go_agrees_with_call_frame_information() {
+        let dir = std::env::temp_dir().join(format!("rbt-unwind-go-{}", std::process::id()));
+        let program = dir.join("gopher");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/gopher.go");
+        std::fs::create_dir_all(&dir).unwrap();
+        let mut build = std::process::Command::new("go");
+        let build = build.args(["build", "-o"]).arg(&program).arg(source).env("GOCACHE", dir.join("cache"));
+        // without Go, there is no such program
+        let built = build.output().is_ok_and(|output| output.status.success());
+        let data = built.then(|| std::fs::read(&program).unwrap());
+        std::fs::remove_dir_all(&dir).unwrap();
+        let Some(data) = data else { return };
+        let segments = segments_of(&data).unwrap();
+        let mut compiler = from_data(&data).unwrap();
+        let described = std::mem::take(&mut compiler.spans);
+        compiler.add_go(&data, &segments);
+        let rules = compiler.rules.clone();
+        let found = compiler.finish(&data, &segments, false);
+        let (mut equal, mut silent, mut different) = (0, 0, Vec::new());
+        for span in described {
+            let wanted = rules[span.rule as usize];
+            match offset(&segments, span.start).and_then(|at| rule_at(&found, at)) {
+                None => silent += 1,
+                Some(found) if found.cfa == wanted.cfa && found.ra == wanted.ra => equal += 1,
+                Some(found) if found.signal || matches!(found.cfa, Cfa::Fp(16) | Cfa::Unknown) => silent += 1,
+                // Go's call frame information does not say where a stack ends
+                Some(found) if found.ra == Ra::None => silent += 1,
+                Some(found) => different.push((span.start, found, wanted)),
+            }
+        }
+        assert!(equal > 5_000 && silent * 100 < equal, "{equal} equal, {silent} silent");
+        assert!(different.is_empty(), "{} of {equal} differ, such as {:x?}", different.len(), &different[..different.len().min(9)]);
+        assert!(found.rules.iter().any(|rule| rule.signal) && found.rules.iter().any(|rule| rule.ra == Ra::None));
     }
 }

@@ -10,6 +10,7 @@
 //! effect there, so a search needs no other page.
 //!
 //! - `rule.rs`: rules, and their derivation from DWARF; `entry.rs`: their encoding; `compile.rs`: the rows of a file;
+//!   `go.rs`: those of Go's own table;
 //!   `uncovered.rs`: its code without call frame information; `rows.rs`: the rows in memory; `function.rs`: the function around an address;
 //!   `cache.rs`: tables kept between runs
 
@@ -17,6 +18,7 @@ mod cache;
 mod compile;
 pub mod entry;
 mod function;
+mod go;
 mod rows;
 mod rule;
 mod uncovered;
