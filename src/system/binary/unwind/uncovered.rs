@@ -6,7 +6,7 @@ use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, ObjectSymbolTab
 
 use super::compile::Span;
 use crate::system::binary::file::{Segment, bytes_of};
-use crate::system::machine::arch::instructions::{Follow, Followed, Frame, Instructions, Starts};
+use crate::system::machine::arch::instructions::{Follow, Followed, Frame, Frames, Instructions, Starts};
 
 /// If all parts without information are smaller, they are linkage tables and startup code, in bytes.
 const LARGE_GAP: u64 = 4 << 10;
@@ -25,8 +25,15 @@ pub(super) struct UncoveredRanges<'d> {
     described: bool,
     /// These are read when they are needed.
     symbols: Option<Symbols>,
-    /// Parts with the frames of code that was followed from one to the other.
-    together: Vec<(Range<u64>, Followed)>,
+    /// Parts that were followed from one to the other.
+    together: Vec<Part>,
+}
+
+/// A part of a file, with the frames by its frame pointers and those of followed code.
+struct Part {
+    range: Range<u64>,
+    swept: Frames,
+    followed: Followed,
 }
 
 /// What is known about the functions of a file.
@@ -69,25 +76,22 @@ impl<'d> UncoveredRanges<'d> {
         let (segments, data, follows, described) = (self.segments, self.data, self.follows, self.described);
         self.symbols();
         let Some(symbols) = &self.symbols else { return Vec::new() };
-        let frames = (instructions.frames)(code, gap.start, symbols.functions_in(gap));
+        let place = self.together.partition_point(|part| part.range.start < gap.start);
+        let known = self.together.get_mut(place).filter(|part| part.range == *gap);
+        let (frames, followed) = match known {
+            Some(part) => (std::mem::take(&mut part.swept), Some(std::mem::take(&mut part.followed))),
+            None => ((instructions.frames)(code, gap.start, symbols.functions_in(gap)), None),
+        };
         // all functions of such a part have frames, as V8's builtins, which call each other in their own ways
         let framed = frames.first().is_some_and(|(_, frame)| matches!(frame, Frame::Set(_)));
         let Some(follow) = instructions.follow.filter(|_| follows && !(framed && described)) else { return frames };
-        let separate;
-        let place = self.together.partition_point(|(part, _)| part.start < gap.start);
-        let followed = match self.together.get(place) {
-            Some((part, followed)) if part == gap => followed,
-            _ => {
-                separate = symbols.follow(follow, (data, segments), gap, &prologues(&frames), &[], &[]);
-                &separate
-            }
-        };
+        let followed = followed.unwrap_or_else(|| symbols.follow(follow, (data, segments), gap, &prologues(&frames), &[], &[]));
         // Code that no path leads to may belong to another function than the code before it.
         let mut others = if framed || followed.is_empty() { frames } else { vec![(gap.start, Frame::Unknown)] };
         if let Some(thread) = thread_start(code, gap.start) {
             put(&mut others, &thread, Frame::Outermost);
         }
-        merged(followed, others)
+        merged(&followed, others)
     }
 
     /// Follows code through the parts of a file, unless all are small parts of a large file. Calls lead from large parts to smaller ones,
@@ -101,8 +105,8 @@ impl<'d> UncoveredRanges<'d> {
         let (data, segments) = (self.data, self.segments);
         let pointers = pointers_in(data, segments);
         let symbols = self.symbols();
-        let prologues_of =
-            |part: &Range<u64>| prologues(&(instructions.frames)(bytes_of(data, segments, part), part.start, symbols.functions_in(part)));
+        let sweep = |part: &Range<u64>| (instructions.frames)(bytes_of(data, segments, part), part.start, symbols.functions_in(part));
+        let swept: Vec<Frames> = parts.iter().map(sweep).collect();
         let whole = first.start..last.end;
         let described: Vec<(u64, u64)> = parts.windows(2).filter_map(|pair| Some((pair.first()?.end, pair.last()?.start))).collect();
         let near = whole.end.checked_sub(whole.start).is_some_and(|size| size <= MAX_FOLLOWED) && described.is_sorted();
@@ -113,20 +117,19 @@ impl<'d> UncoveredRanges<'d> {
             frames.extend_from_slice(all.get(first..end).unwrap_or_default());
             frames
         };
-        let together: Vec<(Range<u64>, Followed)> = if near {
-            let prologues: Vec<u64> = parts.iter().flat_map(prologues_of).collect();
+        let followed: Vec<Followed> = if near {
+            let prologues: Vec<u64> = swept.iter().flat_map(|frames| prologues(frames)).collect();
             let all = symbols.follow(follow, (data, segments), &whole, &prologues, &pointers, &described);
             // nothing is known of code that is not followed
-            let part_of = |part: &Range<u64>| if all.is_empty() { Vec::new() } else { part_of(&all, part) };
-            parts.iter().map(|part| (part.clone(), part_of(part))).collect()
+            parts.iter().map(|part| if all.is_empty() { Vec::new() } else { part_of(&all, part) }).collect()
         } else {
-            parts
-                .iter()
-                .map(|part| (part.clone(), symbols.follow(follow, (data, segments), part, &prologues_of(part), &pointers, &[])))
-                .collect()
+            let alone =
+                |(part, frames): (&Range<u64>, &Frames)| symbols.follow(follow, (data, segments), part, &prologues(frames), &pointers, &[]);
+            parts.iter().zip(&swept).map(alone).collect()
         };
-        self.together = together;
-        self.together.sort_by_key(|(part, _)| part.start);
+        let all = parts.iter().cloned().zip(swept).zip(followed);
+        self.together = all.map(|((range, swept), followed)| Part { range, swept, followed }).collect();
+        self.together.sort_by_key(|part| part.range.start);
     }
 }
 

@@ -20,7 +20,28 @@ const SCHEDULED: u32 = 3;
 /// See [`Instructions::is_padding`](super::super::Instructions::is_padding).
 pub fn is_padding(code: &[u8]) -> bool {
     let pads = |i: Instruction| matches!(i.mnemonic(), Mnemonic::Nop | Mnemonic::Int3);
-    code.iter().all(|b| *b == 0) || Decoder::new(64, code, DecoderOptions::NONE).into_iter().all(pads)
+    // A file has a gap after each function, so the usual instructions are not decoded.
+    let mut rest = code;
+    while let Some(after) = usual_padding(rest).and_then(|size| rest.get(size..)) {
+        rest = after;
+    }
+    rest.iter().all(|b| *b == 0) || Decoder::new(64, rest, DecoderOptions::NONE).into_iter().all(pads)
+}
+
+/// The size of an instruction with which assemblers fill space: `int3`, or `nop` without or with an operand in memory.
+fn usual_padding(code: &[u8]) -> Option<usize> {
+    let prefixes = code.iter().take_while(|byte| matches!(byte, 0x66 | 0x2e)).count();
+    let size = match code.get(prefixes..)? {
+        [0x90, ..] => 1,
+        [0xcc, ..] if prefixes == 0 => 1,
+        [0x0f, 0x1f, 0x00, ..] => 3,
+        [0x0f, 0x1f, 0x40, ..] => 4,
+        [0x0f, 0x1f, 0x44, ..] => 5,
+        [0x0f, 0x1f, 0x80, ..] => 7,
+        [0x0f, 0x1f, 0x84, ..] => 8,
+        _ => return None,
+    };
+    Some(prefixes + size)
 }
 
 /// See [`Instructions::frames`](super::super::Instructions::frames).
@@ -133,6 +154,8 @@ mod tests {
     #[test]
     fn padding() {
         assert!(is_padding(b"\xcc\xcc\x90\x66\x90\x0f\x1f\x40\x00") && is_padding(&[0; 20]) && is_padding(b""));
-        assert!(!is_padding(b"\x90\xc3"));
+        assert!(!is_padding(b"\x90\xc3") && !is_padding(b"\x66\xcc\x0f\x0b"));
+        // what was cut off within an instruction, and `nop %eax`
+        assert!(!is_padding(b"\x90\x0f\x1f\x44\x00") && is_padding(b"\x66\x2e\x0f\x1f\x84\x00\x00\x00\x00\x00\x0f\x1f\xc0"));
     }
 }
