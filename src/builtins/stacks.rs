@@ -75,7 +75,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::STACK,
         risky: false,
         codegen: Codegen::Code(|e, u, _| emit_stack_id(e, u, USER, USER_STACK)),
-        doc: "The user-space call stack, unwound by call frame information (.eh_frame) or Go's own table, and else by instructions or frame pointers. Python frames replace those of the interpreter's loop, except in the modes raw and build_id. The last line of an incomplete stack gives the reason. Limit and mode are those of kstack. build_id is an additional mode.",
+        doc: "The user-space call stack, unwound by call frame information (.eh_frame), Go's own table, instructions or frame pointers. Python frames replace those of the interpreter's loop, except in the modes raw and build_id. The last line of an incomplete stack gives the reason. Limit and mode are those of kstack. build_id is an additional mode.",
         example: "profile:hz:99 { @[ustack, comm] = count(); }",
     },
     Builtin {
