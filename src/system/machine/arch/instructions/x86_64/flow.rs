@@ -19,7 +19,7 @@ mod contradictions;
 mod jump_tables;
 mod starts;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
@@ -97,11 +97,13 @@ impl<'d> Flow<'d> {
             open: Vec::new(),
             waiting: HashMap::new(),
             after_calls: Vec::new(),
-            pointers: starts.pointers.to_vec(),
+            // from the end: a function precedes its labels
+            pointers: starts.pointers.iter().rev().copied().collect(),
             taken: Vec::new(),
             info: InstructionInfoFactory::new(),
             distrusted,
-            entered: HashSet::new(),
+            entered: BTreeSet::new(),
+            gotos: Vec::new(),
             calls: HashMap::new(),
             contradictions: Vec::new(),
             took_return_address: false,
@@ -218,7 +220,9 @@ struct Flow<'d> {
     info: InstructionInfoFactory,
     distrusted: &'d Distrusted,
     /// Where functions start.
-    entered: HashSet<u32>,
+    entered: BTreeSet<u32>,
+    /// Indirect jumps within functions, of which the targets are unknown.
+    gotos: Vec<u32>,
     /// Calls that code follows, each with the called function if that is in this code.
     calls: HashMap<u32, Option<u32>>,
     /// Instructions at which the return address is not where it has to be.
@@ -312,7 +316,7 @@ impl Flow<'_> {
             let Some((call, at, state)) = self.after_calls.pop() else {
                 let taken = self.taken.pop();
                 let Some(pointer) = taken.or_else(|| self.pointers.pop()) else { return Some(()) };
-                let is_start = |at: &u32| self.get(*at).is_none() && self.starts_function(*at, taken.is_none());
+                let is_start = |at: &u32| self.get(*at).is_none() && self.starts_function(*at, taken.is_none()) && !self.may_be_label(*at);
                 if let Some(at) = self.position(pointer).filter(is_start) {
                     self.enter(at);
                 }
@@ -393,6 +397,10 @@ impl Flow<'_> {
                 targets.iter().for_each(|target| self.lead_to(at, *target, after));
                 if targets.is_empty() {
                     self.returns(at);
+                    // a jump to another function has only the return address on the stack
+                    if matches!(before, State::Function { sp, .. } if sp != Some(WORD)) {
+                        self.gotos.push(at);
+                    }
                 }
             }
             FlowControl::Return => self.returns(at),

@@ -149,4 +149,18 @@ mod tests {
         // test edi, edi: the number of elements is unknown
         assert_eq!(followed(b"\x48\x85\xff", &[FIRST, FIRST + 3]).last(), Some(&(0x1017, None)));
     }
+
+    /// An address in data may be that of a label, where a jump leads from a frame. Then nothing is known there.
+    #[test]
+    fn labels_are_no_functions() {
+        // sub rsp, 8; jmp rax, or the jump alone; nop; 0x1010: ret
+        let framed = b"\x48\x83\xec\x08\xff\xe0\x66\x66\x0f\x1f\x84\x00\x00\x00\x00\x00\xc3";
+        let frameless = b"\xff\xe0\x66\x66\x66\x0f\x1f\x84\x00\x00\x00\x00\x00\x0f\x1f\x00\xc3";
+        for (code, known) in [(framed, None), (frameless, Some(Frame::Entered))] {
+            let starts = Starts { functions: &[0x1000], pointers: &[0x1010], ..Starts::default() };
+            let frames = follow(code, 0x1000, &starts, &|_| [0; 16]);
+            let last = frames.iter().rev().find(|(at, _)| *at <= 0x1010).and_then(|(_, frame)| *frame);
+            assert_eq!(last, known);
+        }
+    }
 }

@@ -90,6 +90,13 @@ impl Flow<'_> {
         (aligned || !in_data) && ENDS.iter().any(|end| before.ends_with(end)) || !in_data && self.follows_jump(at)
     }
 
+    /// Does the function before it have jumps to labels whose addresses it computes? Such an address is not distinguishable from that of
+    /// a function.
+    pub(super) fn may_be_label(&self, at: u32) -> bool {
+        let function = self.entered.range(..=at).next_back();
+        function.is_some_and(|start| self.gotos.iter().any(|goto| *goto < at && goto > start))
+    }
+
     /// Is the instruction before this one a jump that was reached? Functions can end with jumps.
     fn follows_jump(&self, at: u32) -> bool {
         /// Bytes of an instruction.
