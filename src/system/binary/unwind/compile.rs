@@ -286,14 +286,15 @@ impl Compiler {
     }
 
     /// Adds the rules of code without information. `padding`: the rule of bytes that are not code, and of the rest of a function whose
-    /// information ends at a system call.
+    /// information ends at clone3(2).
     fn fill(&mut self, pages: &mut Pages, gaps: &mut UncoveredRanges<'_>, gap: Range<u64>, padding: u32) {
         let size = gap.end.saturating_sub(gap.start);
         if size == 0 {
             return;
         }
         let code = gaps.code(&gap);
-        let continues = |code: &[u8]| (self.arch.instructions.is_padding)(code) || (self.arch.instructions.enters_kernel)(code);
+        let before = gaps.code(&(gap.start.saturating_sub(16)..gap.start));
+        let continues = |code: &[u8]| (self.arch.instructions.is_padding)(code) || (self.arch.instructions.calls_clone3)(before, code);
         if size < GAP && continues(code) {
             return pages.put(offset(gaps.segments(), gap.start), size, padding);
         }

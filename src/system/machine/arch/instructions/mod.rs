@@ -15,9 +15,10 @@ pub struct Instructions {
     pub starts: fn(&[u8]) -> bool,
     /// Is it only padding between functions?
     pub is_padding: fn(&[u8]) -> bool,
-    /// Does the code begin with a system call? The information on functions that start threads ends there, because it does not apply
-    /// to the new thread.
-    pub enters_kernel: fn(&[u8]) -> bool,
+    /// Does the code, after the code in the first argument, begin with the system call clone3(2)? The information on functions that
+    /// start threads ends there, because it does not apply to the new thread. (After clone(2), the address of the thread's function
+    /// is where a return address would be.)
+    pub calls_clone3: fn(&[u8], &[u8]) -> bool,
     /// The frames of code without call frame information, each with the address from which it applies; the first is that of
     /// the code's own address. The last argument has the addresses of function symbols in it, in order.
     pub frames: fn(&[u8], u64, &[u64]) -> Frames,

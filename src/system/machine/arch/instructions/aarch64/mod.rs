@@ -9,7 +9,7 @@ pub const INSTRUCTIONS: Instructions = Instructions {
     stack_pointer: SP,
     starts,
     is_padding: frames::is_padding,
-    enters_kernel: |code| code.starts_with(b"\x01\x00\x00\xd4"), // svc #0
+    calls_clone3: |_, _| false,
     frames: frames::frames,
     follow: None,
     jumps,

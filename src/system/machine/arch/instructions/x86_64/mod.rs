@@ -14,7 +14,8 @@ pub const INSTRUCTIONS: Instructions = Instructions {
     stack_pointer: SP,
     starts,
     is_padding: frames::is_padding,
-    enters_kernel: |code| code.starts_with(b"\x0f\x05"), // syscall
+    // mov $435, %eax, and syscall
+    calls_clone3: |before, code| before.ends_with(b"\xb8\xb3\x01\x00\x00") && code.starts_with(b"\x0f\x05"),
     frames: frames::frames,
     follow: Some(flow::follow),
     jumps,
