@@ -103,7 +103,8 @@ impl<'d> Flow<'d> {
             info: InstructionInfoFactory::new(),
             distrusted,
             entered: BTreeSet::new(),
-            gotos: Vec::new(),
+            gotos: BTreeSet::new(),
+            steps: 0,
             calls: HashMap::new(),
             contradictions: Vec::new(),
             took_return_address: false,
@@ -222,7 +223,9 @@ struct Flow<'d> {
     /// Where functions start.
     entered: BTreeSet<u32>,
     /// Indirect jumps within functions, of which the targets are unknown.
-    gotos: Vec<u32>,
+    gotos: BTreeSet<u32>,
+    /// The work so far, of at most [`MAX_STEPS`].
+    steps: usize,
     /// Calls that code follows, each with the called function if that is in this code.
     calls: HashMap<u32, Option<u32>>,
     /// Instructions at which the return address is not where it has to be.
@@ -308,7 +311,8 @@ impl Flow<'_> {
 
     /// Follows all paths. `None` if they are too long.
     fn run(&mut self) -> Option<()> {
-        for _ in 0..MAX_STEPS {
+        while self.steps < MAX_STEPS {
+            self.steps += 1;
             if let Some(at) = self.open.pop() {
                 self.step(at);
                 continue;
@@ -399,7 +403,7 @@ impl Flow<'_> {
                     self.returns(at);
                     // a jump to another function has only the return address on the stack
                     if matches!(before, State::Function { sp, .. } if sp != Some(WORD)) {
-                        self.gotos.push(at);
+                        self.gotos.insert(at);
                     }
                 }
             }

@@ -20,11 +20,13 @@ struct JumpTable {
 
 impl Flow<'_> {
     /// The positions to which a jump through a table leads. None if it is another jump, or the size of the table is unknown.
-    pub(super) fn table_targets(&self, at: u32, jump: &Instruction) -> Vec<u32> {
+    pub(super) fn table_targets(&mut self, at: u32, jump: &Instruction) -> Vec<u32> {
         let past = self.past(at);
         let Some((table, count)) = table(jump, &past).zip(bound(&past)).filter(|(_, count)| *count <= MAX_ELEMENTS) else {
             return Vec::new();
         };
+        // an element costs less than an instruction
+        self.steps += count as usize / 8;
         let target = |n: u64| {
             let addr = if table.relative {
                 let [a, b, c, d, ..] = (self.elsewhere)(table.addr.checked_add(n * 4)?);

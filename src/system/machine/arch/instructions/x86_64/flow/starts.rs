@@ -94,7 +94,7 @@ impl Flow<'_> {
     /// a function.
     pub(super) fn may_be_label(&self, at: u32) -> bool {
         let function = self.entered.range(..=at).next_back();
-        function.is_some_and(|start| self.gotos.iter().any(|goto| *goto < at && goto > start))
+        function.is_some_and(|start| start < &at && self.gotos.range(start..&at).next().is_some())
     }
 
     /// Is the instruction before this one a jump that was reached? Functions can end with jumps.
