@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-use super::latency_pairs;
+use super::{foreign, latency_pairs};
 use crate::builtins;
 use crate::probes::{Attach, BodyNeeds, ContextFeatures, Env, Lowering, ProbeSite};
 use crate::sema::hir;
@@ -21,6 +21,9 @@ use crate::system::kernel::trampolines::{self, Refusal};
 pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
     if env.settings.refuses(Mechanism::Unroll) {
         script.turn_unrolls_into_loops();
+    }
+    if !script.objects.is_empty() {
+        script.probes.iter_mut().for_each(|probe| foreign::pass_context(&mut probe.body));
     }
     let after_entry = latency_pairs::exits(&script, env.invocation);
     let all: Vec<BodyNeeds> =
@@ -139,6 +142,7 @@ fn needs(probe: &hir::Probe) -> BodyNeeds {
     };
     hir::visit(&probe.body, &mut visit);
     probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
+    needs.passes_context = foreign::passes_context(&probe.body);
     needs
 }
 

@@ -333,7 +333,9 @@ impl<'a, 'c> Gen<'a, 'c> {
             // an address that prints as a symbol
             (Type::Deferred(_), Repr::Reg(addr)) => crate::builtins::symbols::operand(&mut self.e, addr, ty),
             // the verifier rejects arithmetic on the context's address; helpers read its members
-            (_, Repr::Reg(addr)) if matches!(which, crate::probes::ArgRef::Ctx) => Operand::reg(op.ty, self.e.forget_pointer_type(addr)),
+            (_, Repr::Reg(addr)) if matches!(which, crate::probes::ArgRef::Ctx) && !self.e.scope.keeps_pointer_types => {
+                Operand::reg(op.ty, self.e.forget_pointer_type(addr))
+            }
             _ => op,
         }
     }

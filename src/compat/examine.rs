@@ -128,10 +128,10 @@ impl Examiner<'_> {
     fn parse(&mut self, source: &Source) -> Result<(ast::Script, Settings, Invocation), Diagnostics> {
         let path = if let Program::File(path) = &self.program { Some(path.clone()) } else { None };
         let tree = syntax::parse(source)?;
-        // the description of a kernel for certain scripts has only some of its types
-        let described = !self.kernel.is_running && self.kernel.scripts.is_none();
-        let types = if described { self.kernel.sys.kernel_types() } else { None };
-        let tree = import::resolve(tree, &mut self.sources, path.as_deref(), Headers { folders: &[], types })?;
+        let kernel = self.kernel;
+        let headers =
+            if kernel.is_running { Headers::of_this_machine(&[]) } else { Headers::of_snapshot(&[], kernel.sys, kernel.scripts.is_none()) };
+        let tree = import::resolve(tree, &mut self.sources, path.as_deref(), headers)?;
         let tree = require_probe(tree, source)?;
         let (mut settings, mut invocation) = own_options(source)?;
         if let Some(dir) = path.as_deref().and_then(std::path::Path::parent) {

@@ -16,6 +16,7 @@ use crate::diag::{self, Diagnostics, Severity};
 use crate::emit::Dumps;
 use crate::failure::{Failure, reason};
 use crate::frontend::args::{check_script_args, help_of_script};
+use crate::frontend::c_headers::Headers;
 use crate::frontend::explain::{REFUSED, chosen_mechanisms, explain, not_compiled, refused_mechanisms};
 use crate::frontend::{self, Checked, Frontend};
 use crate::input;
@@ -50,7 +51,12 @@ impl Action for Build {
 /// Compiles a script and writes its bundle.
 fn build(args: &Build) -> Result<u8, Failure> {
     let run = &*args.run;
+    let snapshots = if args.against.is_empty() { Vec::new() } else { compat::snapshots(&args.against)? };
     let mut front = Frontend::new(run);
+    if args.arch.name != HERE.name {
+        let described = require_foreign(args, &snapshots)?;
+        front.headers = Headers::of_snapshot(&run.settings.include_dirs, described, described.scripts().is_none());
+    }
     front.read(&run.program)?;
     let tree = front.parse()?;
     check_script_args(run, &front, &tree)?;
@@ -60,11 +66,9 @@ fn build(args: &Build) -> Result<u8, Failure> {
     if args.arch.name == HERE.name {
         // testing the features of the kernel needs privileges
         require_privileges()?;
-    } else {
-        require_foreign(args, &tree)?;
     }
     let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
-    let bundle = bundle(&mut front, &tree, &sys, args)?;
+    let bundle = bundle(&mut front, &tree, (&sys, &snapshots), args)?;
     let mut bytes = bundle.to_bytes()?;
     if args.exe {
         bytes = Bundle::attached(&runner()?, &bytes);
@@ -82,31 +86,30 @@ fn build(args: &Build) -> Result<u8, Failure> {
     Ok(bundle.kernels.iter().any(|kernel| kernel.why_not.is_some()).into())
 }
 
-/// Rejects what needs a machine of the other architecture.
-fn require_foreign(args: &Build, tree: &ast::Script) -> Result<(), Failure> {
+/// Rejects what needs a machine of the other architecture. Returns a kernel for it.
+fn require_foreign<'a>(args: &Build, snapshots: &'a [(String, Snapshot)]) -> Result<&'a Snapshot, Failure> {
     let name = args.arch.name;
-    if args.against.is_empty() {
+    let Some((_, described)) = snapshots.iter().find(|(_, snapshot)| snapshot.arch().name == name) else {
         return Err(Failure::new(format!("this machine does not know the kernels for {name}"))
             .code("bundle")
             .help("describe one: run `rbt snapshot -o FILE` on such a machine, and add --against FILE"));
-    }
+    };
     if args.exe {
         return Err(Failure::new(format!("rbt-run of this machine does not run on {name}"))
             .code("bundle")
             .help("build the bundle without --exe, and run it with the rbt-run of that machine"));
     }
-    match tree.objects.iter().find(|(object, _)| object.name.ends_with(".c")) {
-        None => Ok(()),
-        Some((object, _)) => Err(Failure::new(format!("{} was compiled for this machine, not for {name}", object.name))
-            .code("bundle")
-            .help("compile it with `-D__TARGET_ARCH_…` for that one, and import the object (.bpf.o)")),
-    }
+    Ok(described)
 }
 
 /// Compiles the script: for the kernel of this machine, and for others.
-fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, args: &Build) -> Result<Bundle, Failure> {
+fn bundle(
+    front: &mut Frontend,
+    tree: &ast::Script,
+    (sys, snapshots): (&Live, &[(String, Snapshot)]),
+    args: &Build,
+) -> Result<Bundle, Failure> {
     let run = front.run;
-    let snapshots = if args.against.is_empty() { Vec::new() } else { compat::snapshots(&args.against)? };
     let mut kernels_of_arch = snapshots.iter().map(|(_, snapshot)| snapshot).filter(|snapshot| snapshot.arch().name == args.arch.name);
     let described = kernels_of_arch.next();
     let runs_here = args.arch.name == HERE.name && (snapshots.is_empty() || compile_silently(front, tree, &[])(sys).is_ok());
@@ -141,7 +144,7 @@ fn bundle(front: &mut Frontend, tree: &ast::Script, sys: &Live, args: &Build) ->
         variants.extend(compiled_variant.filter(|compiled_variant| !variants.iter().any(|known| known.is_same(compiled_variant))));
     }
     let mut kernels = Vec::new();
-    for (name, snapshot) in &snapshots {
+    for (name, snapshot) in snapshots {
         let release = snapshot.about().release.clone();
         let fits = |machine: &Machine| compile_to_fit(front, tree, (snapshot, args.arch), &release, *machine, &mut variants, &mut fixed);
         let compiled_variant: Result<Vec<Checked>, String> = machines.iter().map(fits).collect();

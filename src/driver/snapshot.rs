@@ -108,7 +108,7 @@ fn facts_for_scripts(snapshot: Snapshot, scripts: &[Program], color: bool, progr
 fn record_queries(program: &Program, source: Source, sys: &Snapshot) -> bool {
     let path = if let Program::File(path) = program { Some(path.as_path()) } else { None };
     let mut sources = vec![source.clone()];
-    let tree = syntax::parse(&source).and_then(|tree| import::resolve(tree, &mut sources, path, Headers::default()));
+    let tree = syntax::parse(&source).and_then(|tree| import::resolve(tree, &mut sources, path, Headers::of_this_machine(&[])));
     let Ok(tree) = tree else { return false };
     sys.note_script(snapshot::script_digest(&sources));
     let mut settings = Settings { allow_unsafe: true, ..Settings::default() };

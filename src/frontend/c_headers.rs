@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 
 use crate::emit::kernel_header;
 use crate::failure::reason;
+use crate::system::TargetInfo;
 use crate::system::cache::{self, CacheFile, Kind};
 use crate::system::kernel_types::KernelTypes;
+use crate::system::machine::arch::{Arch, HERE};
 
 /// libbpf's headers for BPF programs, with their texts.
 const BPF_HEADERS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/bpf_headers.rs"));
@@ -20,15 +22,45 @@ const KIND: Kind = Kind { form: "rbt-kernel-header-1", prefix: "vmlinux-", max_b
 const ATTEMPTS: u32 = 100;
 
 /// The headers for C sources.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub struct Headers<'a> {
     /// The directories that the user named. They precede all others.
     pub folders: &'a [PathBuf],
-    /// The kernel's types; if none, those of the running kernel.
-    pub types: Option<&'a KernelTypes>,
+    /// The architecture, by which `bpf_tracing.h` chooses registers.
+    pub arch: &'a Arch,
+    /// The kernel's types.
+    pub types: TypesOf<'a>,
 }
 
-impl Headers<'_> {
+/// A kernel whose types are in `vmlinux.h`.
+#[derive(Clone, Copy)]
+pub enum TypesOf<'a> {
+    /// The running kernel.
+    RunningKernel,
+    /// A kernel that a snapshot describes.
+    Snapshot(&'a KernelTypes),
+    /// A kernel that a snapshot describes only in part.
+    PartOfKernel,
+}
+
+impl<'a> Headers<'a> {
+    /// The headers for the running kernel.
+    pub fn of_this_machine(folders: &'a [PathBuf]) -> Self {
+        Self { folders, arch: HERE, types: TypesOf::RunningKernel }
+    }
+
+    /// The headers for a kernel that a snapshot describes, completely or for certain scripts. If these scripts are for this
+    /// architecture, they get the types of the running kernel, because libbpf relocates accesses anyway.
+    pub fn of_snapshot(folders: &'a [PathBuf], snapshot: &'a dyn TargetInfo, is_complete: bool) -> Self {
+        let arch = snapshot.arch();
+        let types = match snapshot.kernel_types().filter(|_| is_complete) {
+            Some(types) => TypesOf::Snapshot(types),
+            None if arch.name == HERE.name => TypesOf::RunningKernel,
+            None => TypesOf::PartOfKernel,
+        };
+        Self { folders, arch, types }
+    }
+
     /// Identifies the kernel's types. Errors: why there are none.
     pub fn identify_types(self) -> Result<String, String> {
         self.with_btf(|btf| Ok(identity(btf)))
@@ -52,8 +84,9 @@ impl Headers<'_> {
 
     fn with_btf<T>(self, then: impl FnOnce(&[u8]) -> Result<T, String>) -> Result<T, String> {
         match self.types {
-            Some(types) => then(types.kernel_btf()),
-            None => then(KernelTypes::open().map_err(|missing| missing.what)?.kernel_btf()),
+            TypesOf::Snapshot(types) => then(types.kernel_btf()),
+            TypesOf::RunningKernel => then(KernelTypes::open().map_err(|missing| missing.what)?.kernel_btf()),
+            TypesOf::PartOfKernel => Err("the snapshot does not have all types; one by `rbt snapshot` without scripts has them".into()),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::c_headers::{Folder, Headers, VMLINUX};
 use super::c_objects::{Compilation, prerequisites};
 use crate::diag::{Diagnostic, Span, plural};
 use crate::failure::reason;
-use crate::system::machine::arch::HERE;
+use crate::system::machine::arch::Arch;
 
 /// The program, which is searched for in `PATH`.
 const CLANG: &str = "clang";
@@ -25,7 +25,7 @@ pub(super) fn compile(path: &Path, text: &str, headers: Headers<'_>) -> Result<V
     let fault = |why: String| Diagnostic::error("bad-import", Span::default(), format!("cannot import {}: {why}", path.display()));
     let beside = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let folders: Vec<PathBuf> = headers.folders.iter().cloned().chain([beside.to_owned()]).collect();
-    let arguments = arguments();
+    let arguments = arguments(headers.arch);
     let clang = find();
     let compilation = Compilation { path, text, arguments: &arguments, folders: &folders, headers, compiler: clang.as_deref() };
     if let Some(object) = compilation.load() {
@@ -37,8 +37,9 @@ pub(super) fn compile(path: &Path, text: &str, headers: Headers<'_>) -> Result<V
     };
     let no_headers = |why: String| fault(format!("its headers cannot be written: {why}"));
     let mut own = Folder::new().map_err(|e| no_headers(reason(&e)))?;
-    let run =
-        |own: &Folder| run(clang, &arguments, &folders, own, path).map_err(|e| fault(format!("clang does not start: {}", reason(&e))));
+    let run = |own: &Folder| {
+        run(clang, &arguments, &folders, (own, headers.arch), path).map_err(|e| fault(format!("clang does not start: {}", reason(&e))))
+    };
     let mut done = run(&own)?;
     if !done.status.success() && String::from_utf8_lossy(&done.stderr).contains(&format!("'{VMLINUX}' file not found")) {
         own.add_vmlinux(headers).map_err(|why| no_headers(format!("{VMLINUX}: {why}")))?;
@@ -60,20 +61,20 @@ pub(super) fn compile(path: &Path, text: &str, headers: Headers<'_>) -> Result<V
 }
 
 /// The arguments that are the same for all files.
-fn arguments() -> Vec<String> {
+fn arguments(arch: &Arch) -> Vec<String> {
     // -g makes clang describe functions and types, which linking requires
     let fixed = ["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-fno-color-diagnostics", "-Wall"].map(str::to_owned);
-    fixed.into_iter().chain([format!("-D__TARGET_ARCH_{}", HERE.folder)]).collect()
+    fixed.into_iter().chain([format!("-D__TARGET_ARCH_{}", arch.folder)]).collect()
 }
 
-fn run(clang: &Path, arguments: &[String], folders: &[PathBuf], own: &Folder, path: &Path) -> std::io::Result<Output> {
+fn run(clang: &Path, arguments: &[String], folders: &[PathBuf], (own, arch): (&Folder, &Arch), path: &Path) -> std::io::Result<Output> {
     let mut command = Command::new(clang);
     command.args(arguments);
     for folder in folders {
         command.arg("-I").arg(folder);
     }
     // rbt's own headers follow those of the machine
-    command.arg("-idirafter").arg(own.path()).args(["-idirafter", &format!("/usr/include/{}-linux-gnu", HERE.name)]);
+    command.arg("-idirafter").arg(own.path()).args(["-idirafter", &format!("/usr/include/{}-linux-gnu", arch.name)]);
     command.arg(format!("-fdebug-prefix-map={}={OWN}", own.path().display()));
     command.args(["-MD", "-MT", "rbt", "-MF"]).arg(own.path().join(INCLUDED));
     command.args(["-x", "c", "-c"]).arg(path).args(["-o", "-"]);

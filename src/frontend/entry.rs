@@ -94,7 +94,7 @@ impl EntryContext<'_> {
             sources.push(source.clone());
             append_script(&mut whole, earlier);
         }
-        let headers = Headers { folders: &self.run.settings.include_dirs, types: None };
+        let headers = Headers::of_this_machine(&self.run.settings.include_dirs);
         let tree = super::import::resolve(tree, &mut sources, None, headers).map_err(|d| text.as_typed(d))?;
         append_script(&mut whole, tree);
         let mut settings = self.run.settings.clone();

@@ -120,6 +120,8 @@ pub(crate) struct Frontend<'a> {
     pub(crate) sources: Vec<Source>,
     /// The arguments of the run that the code will not contain.
     pub(crate) late_bound: LateBound,
+    /// The headers for imported C sources.
+    pub(crate) headers: Headers<'a>,
     /// Durations of the stages.
     pub(crate) clock: Clock,
     /// Receives its messages; if none, they go to standard error.
@@ -133,6 +135,7 @@ impl<'a> Frontend<'a> {
             program: run.program.clone(),
             sources: Vec::new(),
             late_bound: LateBound::default(),
+            headers: Headers::of_this_machine(&run.settings.include_dirs),
             clock: Clock::new(run.verbose),
             messages: None,
         }
@@ -154,8 +157,7 @@ impl<'a> Frontend<'a> {
             Program::Text(_) | Program::File(_) | Program::Tool(_) | Program::Stdin => self.wrong(d),
         })?;
         let path = if let Program::File(path) = &self.program { Some(path.clone()) } else { None };
-        let headers = Headers { folders: &self.run.settings.include_dirs, types: None };
-        let tree = import::resolve(tree, &mut self.sources, path.as_deref(), headers).map_err(|d| self.wrong(d))?;
+        let tree = import::resolve(tree, &mut self.sources, path.as_deref(), self.headers).map_err(|d| self.wrong(d))?;
         let tree = require_probe(tree, &source).map_err(|d| self.wrong(d))?;
         self.clock.stage("parse");
         if self.run.dumps.contains(&"ast") {

@@ -169,6 +169,8 @@ pub struct BodyNeeds {
     pub args: Vec<ArgRef>,
     /// The kernel functions (kfuncs) that it calls.
     pub kernel_functions: Vec<String>,
+    /// Does it pass a pointer of the context to a function of an imported object, which may read from it?
+    pub passes_context: bool,
     /// For a system call's exit: does the body run only for calls whose entry the script has seen?
     pub only_after_entry: bool,
     /// A raw tracepoint serves another probe on one of its events, so it should serve this one, too, to preserve their

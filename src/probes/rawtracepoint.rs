@@ -100,6 +100,8 @@ impl ProbeKind for RawTracepoint {
             "a helper needs the types of its arguments"
         } else if !needs.kernel_functions.is_empty() {
             "only programs with typed arguments may call functions of the kernel"
+        } else if needs.passes_context {
+            "an imported function may read the objects that it gets"
         } else {
             return Lowering::literal("");
         };

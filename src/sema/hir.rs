@@ -493,13 +493,16 @@ fn belongs_to(span: &mut Span, usage: Span, expansion: u16) {
 }
 
 /// A direct part of a statement or an expression, to be changed.
-enum Child<'a> {
+pub enum Child<'a> {
+    /// Statements in order.
     Stmts(&'a mut [Stmt]),
+    /// An expression.
     Expr(&'a mut Expr),
 }
 
 impl Stmt {
-    fn visit_parts(&mut self, visit: &mut dyn FnMut(Child)) {
+    /// Calls `visit` for the direct parts.
+    pub fn visit_parts(&mut self, visit: &mut dyn FnMut(Child)) {
         match &mut self.kind {
             StmtKind::Expr(e) | StmtKind::SetVar(_, e) | StmtKind::Return(Some(e)) => visit(Child::Expr(e)),
             StmtKind::SetMap { key, value, .. } => key.iter_mut().chain([value]).for_each(|e| visit(Child::Expr(e))),
@@ -540,6 +543,14 @@ impl Expr {
         self.walk(NodeContext { times: 1, loops: 0 }, &mut |n, _| see(n));
     }
 
+    /// The pointer below casts to other types of pointers.
+    pub fn below_casts(&self) -> &Expr {
+        match (&self.kind, &self.ty) {
+            (ExprKind::Cast(of, _), Type::Ptr(..)) => of.below_casts(),
+            _ => self,
+        }
+    }
+
     /// The same as [`expanded`], for the value of a macro.
     pub fn expanded(&mut self, usage: Span, expansion: u16) {
         belongs_to(&mut self.span, usage, expansion);
@@ -559,7 +570,8 @@ impl Expr {
         });
     }
 
-    fn visit_parts(&mut self, visit: &mut dyn FnMut(Child)) {
+    /// Calls `visit` for the direct parts.
+    pub fn visit_parts(&mut self, visit: &mut dyn FnMut(Child)) {
         match &mut self.kind {
             ExprKind::Int(_) | ExprKind::Str(_) | ExprKind::Var(_) | ExprKind::Context(_) | ExprKind::StepVar { .. } => {}
             ExprKind::Map(_, key) | ExprKind::ReadAgg(_, key) | ExprKind::StepMap { key, .. } => {

@@ -1,9 +1,9 @@
 //! Go programs: their own table of functions, and their calling convention.
 //!
 //! The Go runtime unwinds stacks by the table (`.gopclntab`), so stripping does not remove it. Its formats: Go's
-//! `src/debug/gosym/pclntab.go`; flags of functions: `src/internal/abi/symtab.go`. The version: `src/debug/buildinfo/buildinfo.go`. Since Go 1.17, arguments are in registers, in
-//! Go's own order (`src/cmd/compile/abi-internal.md`, "amd64 architecture"); before, and in assembly functions, they are on the
-//! stack.
+//! `src/debug/gosym/pclntab.go`; flags of functions: `src/internal/abi/symtab.go`. The version: `src/debug/buildinfo/buildinfo.go`.
+//! Since Go 1.17, arguments are in registers, in Go's own order (`src/cmd/compile/abi-internal.md`, "amd64 architecture"); before,
+//! and in assembly functions, they are on the stack.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::system::{Abi, Function};
 /// Returns Go's functions by address, or `None` if the file is not a Go binary. Names are the linker's: `main.main`.
 pub(in crate::system) fn functions(data: &[u8], segments: &[Segment]) -> Option<Vec<Function>> {
     let file = object::File::parse(data).ok()?;
-    let section = file.sections().find(|s| s.name().is_ok_and(|n| n.ends_with(".gopclntab")))?;
+    let section = section_of_table(&file)?;
     let table = section.data().ok()?;
     let Entries { all: entries, end, newest } = entries(table, start_of_code(&file, &section, table))?;
     let registers = match version(&file, data, segments) {
@@ -35,7 +35,12 @@ pub(in crate::system) fn functions(data: &[u8], segments: &[Segment]) -> Option<
 /// Is the file a Go binary?
 pub(in crate::system) fn is_go(data: &[u8]) -> bool {
     let Ok(file) = object::File::parse(data) else { return false };
-    file.sections().any(|s| s.name().is_ok_and(|n| n.ends_with(".gopclntab")))
+    section_of_table(&file).is_some()
+}
+
+/// Go's table. In position-independent programs, the linker adds to its name.
+fn section_of_table<'data, 'file>(file: &'file object::File<'data>) -> Option<object::Section<'data, 'file>> {
+    file.sections().find(|s| s.name().is_ok_and(|n| n.ends_with(".gopclntab")))
 }
 
 /// Merges Go's functions with those of the symbol table, by name. A function without a symbol is added; a function with one
@@ -100,7 +105,7 @@ pub(in crate::system) struct Depths {
 /// Calls `each` for the functions of a Go binary in order of their addresses.
 pub(in crate::system) fn depths(data: &[u8], each: impl FnMut(Depths)) {
     let Ok(file) = object::File::parse(data) else { return };
-    let Some(section) = file.sections().find(|s| s.name().is_ok_and(|n| n.ends_with(".gopclntab"))) else { return };
+    let Some(section) = section_of_table(&file) else { return };
     let Ok(table) = section.data() else { return };
     depths_of(table, start_of_code(&file, &section, table), each);
 }
