@@ -14,6 +14,13 @@ pub(super) fn is_delete(row: &Builtin) -> bool {
     row.name == DELETE
 }
 
+/// The builtins by which user space changes a map.
+const CHANGES: [&str; 2] = ["clear", "zero"];
+
+pub(super) fn changes_map(row: &Builtin) -> bool {
+    CHANGES.contains(&row.name)
+}
+
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
         name: "clear",

@@ -714,6 +714,11 @@ pub fn is_delete(row: &Builtin) -> bool {
     maps::is_delete(row)
 }
 
+/// Does user space change a map for it?
+pub fn changes_map(row: &Builtin) -> bool {
+    maps::changes_map(row)
+}
+
 /// Does it print as a line of text (rather than a stack)?
 pub fn is_text(tag: &Deferred) -> bool {
     !stacks::is_tag(tag) && !python_frames::is_tag(tag) && !tag.is_float()

@@ -57,11 +57,14 @@ pub enum Sampling {
     /// Independently.
     Alone,
     /// The decision also applies to the return of the call.
-    Entry,
+    Entry {
+        /// The first of the entries that decide together.
+        group: usize,
+    },
     /// As decided for the entry.
     Return {
-        /// The probe on the entry of the same function.
-        entry: usize,
+        /// The first of these entries.
+        group: usize,
     },
     /// Not individually: the probe can only be detached with those of its group.
     Coupled {

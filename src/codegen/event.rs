@@ -72,7 +72,12 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
         }
         let index = self.e.new_event();
-        self.e.record(index, layout.size, &layout.fields);
+        let (size, fields) = (layout.size, &layout.fields);
+        if !event.ends_probe && !builtins::changes_map(call.row) && self.limits_records() {
+            self.e.if_event_passes(|e| e.record(index, size, fields));
+        } else {
+            self.e.record(index, size, fields);
+        }
         if event.ends_probe {
             // the first argument of a builtin that ends the run is its status
             let status = match (layout.args.first(), layout.fields.first()) {

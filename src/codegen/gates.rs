@@ -1,21 +1,25 @@
 //! Which runs of probes a limit may drop (`--max-overhead`, `--max-events`).
 //!
-//! A probe on the return of a function follows the probe on its entry: both run for a call, or neither does. Other
-//! probes that share a map without aggregation depend on each other in unknown ways, such as the start of a request
-//! that another thread completes. Dropping some of their runs would make the results of the others wrong, so these
-//! probes always run, or are detached together.
+//! A probe on the returns of calls follows a probe on their entries: both run for a call, or neither does. Otherwise, probes
+//! that share a map without aggregation depend on each other in unknown ways, such as the start of a request that another
+//! thread completes. Dropping some of their runs would make the results of the others wrong, so these probes always run, or
+//! are detached together, and a limit of events applies to the records that they send. All other probes are independent, even at the same place.
 
 #![allow(clippy::wildcard_enum_match_arm)] // matches on one variant
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::adding::added;
 use super::artifact::Sampling;
-use super::{Gen, ScriptCx};
-use crate::builtins::MapId;
-use crate::probes::{Env, ProbeSite, syscall};
-use crate::sema::hir::{self, ExprKind, StmtKind};
+use super::{Gen, ScriptCx, latency_pairs};
+use crate::builtins::{self, MapId};
+use crate::emit::IntValue;
+use crate::probes::{Attach, Env, ProbeSite, syscall};
+use crate::sema::hir::{self, Expr, ExprKind, StmtKind};
 use crate::settings::Settings;
-use crate::types::Type;
+use crate::types::{Int, Type};
+
+const U64: Int = Int { bytes: 8, signed: false };
 
 /// By probe; empty unless something limits the run, or computes the effect of a limit.
 pub(super) fn sampling(script: &hir::Script, env: &Env) -> Vec<Sampling> {
@@ -24,96 +28,200 @@ pub(super) fn sampling(script: &hir::Script, env: &Env) -> Vec<Sampling> {
         return Vec::new();
     }
     let probes = &script.probes;
-    let calls: Vec<_> = probes.iter().map(calls).collect();
-    let meets = |a: usize, b: usize| match (calls.get(a), calls.get(b)) {
-        (Some(Some((_, a))), Some(Some((_, b)))) => !a.is_disjoint(b),
-        _ => false,
-    };
-    let returns = |i: usize| matches!(calls.get(i), Some(Some((true, _))));
-    // the only probe on the other side, if there is no other on this side
-    let partner = |i: usize| {
-        let others: Vec<usize> = (0..probes.len()).filter(|j| *j != i && meets(i, *j)).collect();
-        match others.as_slice() {
-            [one] if returns(*one) != returns(i) => Some(*one),
-            _ => None,
-        }
-    };
-    let pair = |i: usize| partner(i).filter(|j| partner(*j) == Some(i));
-    let shared: Vec<BTreeSet<MapId>> = probes.iter().map(|p| plain_maps(p, script)).collect();
-    let runs_freely = |p: &hir::Probe| p.sites.iter().all(|s| !s.attach.properties().is_limited);
+    let calls: Vec<_> = probes.iter().map(Calls::of).collect();
+    let calls = |i: usize| calls.get(i).and_then(Option::as_ref);
+    let maps: Vec<PlainMaps> = probes.iter().map(|p| PlainMaps::of(p, script)).collect();
+    let shared = |i: usize, j: usize| maps.get(i).zip(maps.get(j)).into_iter().flat_map(|(a, b)| a.shared(b));
+    let limited = |i: usize| probes.get(i).is_some_and(|p| p.sites.iter().any(|s| s.attach.properties().is_limited) && !only_deletes(p));
     let mut group: Vec<usize> = (0..probes.len()).collect();
     for i in 0..probes.len() {
         for j in 0..i {
-            let free = [i, j].iter().any(|k| probes.get(*k).is_none_or(runs_freely));
-            let share = || shared.get(i).zip(shared.get(j)).is_some_and(|(a, b)| !a.is_disjoint(b));
-            if !free && (share() || meets(i, j)) {
+            if limited(i) && limited(j) && shared(i, j).next().is_some() {
                 let (from, to) = (group.get(i).copied(), group.get(j).copied());
                 group.iter_mut().filter(|g| Some(**g) == from).for_each(|g| *g = to.unwrap_or(*g));
             }
         }
     }
-    let of = |(i, probe): (usize, &hir::Probe)| {
-        if runs_freely(probe) {
+    let members = |i: usize| -> Vec<usize> { (0..probes.len()).filter(|k| group.get(*k) == group.get(i)).collect() };
+    // the entries of a group that consists of entries and their returns
+    let entries_of_group = |i: usize| -> Option<Vec<usize>> {
+        let members = members(i);
+        let (returns, entries): (Vec<usize>, Vec<usize>) = members.iter().partition(|k| calls(**k).is_some_and(|calls| calls.returns));
+        let of_entries: Vec<&Calls> = entries.iter().map(|k| calls(*k)).collect::<Option<_>>()?;
+        let resets = |k: usize| {
+            let reset = probes.get(k).map(reset_maps).unwrap_or_default();
+            members.iter().filter(|other| **other != k).all(|other| shared(k, *other).all(|map| reset.contains(&map)))
+        };
+        let is_apart = entries.len() == 1 || are_disjoint(&of_entries) && returns.iter().all(|k| resets(*k));
+        let follow = returns.iter().all(|k| calls(*k).is_some_and(|ret| ret.follow(&of_entries)));
+        (!entries.is_empty() && (members.len() == 1 || !returns.is_empty() && is_apart && follow)).then_some(entries)
+    };
+    let alone = |i: usize| members(i).len() == 1;
+    // a return without common maps follows the first entry of the same calls
+    let followed = |i: usize| -> Option<usize> {
+        let calls_of_it = calls(i).filter(|calls| calls.returns && limited(i))?;
+        if !alone(i) {
+            return entries_of_group(i)?.first().copied();
+        }
+        let mut entries = (0..probes.len()).filter(|entry| limited(*entry) && calls(*entry).is_some_and(|of| calls_of_it.follow(&[of])));
+        entries.find_map(|entry| entries_of_group(entry)?.first().copied())
+    };
+    let followed: Vec<Option<usize>> = (0..probes.len()).map(followed).collect();
+    let of = |i: usize| {
+        if !limited(i) {
             return Sampling::Exempt;
         }
-        let own = group.get(i).copied().unwrap_or(i);
-        let members = group.iter().filter(|g| **g == own).count();
-        match (members, pair(i)) {
-            (1, _) => Sampling::Alone,
-            (2, Some(entry)) if returns(i) => Sampling::Return { entry },
-            (2, Some(_)) => Sampling::Entry,
-            _ => Sampling::Coupled { group: own },
+        if let Some(group) = followed.get(i).copied().flatten() {
+            return Sampling::Return { group };
+        }
+        match entries_of_group(i).and_then(|entries| entries.first().copied()) {
+            Some(group) if followed.contains(&Some(group)) => Sampling::Entry { group },
+            _ if alone(i) => Sampling::Alone,
+            _ => Sampling::Coupled { group: group.get(i).copied().unwrap_or(i) },
         }
     };
-    probes.iter().enumerate().map(of).collect()
+    (0..probes.len()).map(of).collect()
 }
 
-/// The calls whose returns (or entries) are the sites of a probe.
-fn calls(probe: &hir::Probe) -> Option<(bool, BTreeSet<String>)> {
-    let of = |site: &ProbeSite| match syscall::syscall_of_site(site) {
-        Some(call) => Some((!call.enter, format!("syscall {}", call.name))),
-        None => site.attach.traced_call(),
-    };
-    let all: Option<Vec<(bool, String)>> = probe.sites.iter().map(of).collect();
-    let all = all?;
-    let (returns, _) = all.first()?;
-    let same = all.iter().all(|(ret, _)| ret == returns);
-    same.then(|| (*returns, all.iter().map(|(_, name)| name.clone()).collect()))
+/// Functions that return in a new process or thread as well, which has not entered them.
+const RETURN_TWICE: [&str; 6] = ["clone", "clone3", "fork", "vfork", "__clone", "_Fork"];
+
+/// The calls whose entries or returns are the sites of a probe.
+struct Calls {
+    returns: bool,
+    names: BTreeSet<String>,
+    return_twice: bool,
 }
 
-/// Maps used by a probe whose values are not aggregated: a value that another probe reads there must be the latest.
-fn plain_maps(probe: &hir::Probe, script: &hir::Script) -> BTreeSet<MapId> {
-    let mut found = BTreeSet::new();
-    let mut visit = |node: hir::Node| match node {
-        hir::Node::Stmt(s) => {
-            if let StmtKind::SetMap { map, .. } = &s.kind {
-                found.insert(*map);
+impl Calls {
+    fn of(probe: &hir::Probe) -> Option<Self> {
+        let of = |site: &ProbeSite| match syscall::syscall_of_name(&site.name) {
+            Some(call) => Some((!call.enter, format!("syscall {}", call.name), RETURN_TWICE.contains(&call.name))),
+            None => {
+                site.attach.traced_call().map(|(ret, name)| (ret, name, RETURN_TWICE.iter().any(|f| site.name.ends_with(&format!(":{f}")))))
+            }
+        };
+        let all: Option<Vec<(bool, String, bool)>> = probe.sites.iter().map(of).collect();
+        let all = all?;
+        let (returns, ..) = *all.first()?;
+        all.iter().all(|(ret, ..)| *ret == returns).then(|| Self {
+            returns,
+            return_twice: all.iter().any(|(.., twice)| *twice),
+            names: all.into_iter().map(|(_, name, _)| name).collect(),
+        })
+    }
+
+    /// Are these returns, each of a call whose entry one of these probes has?
+    fn follow(&self, entries: &[&Self]) -> bool {
+        let is_entered = |name| entries.iter().any(|entry| !entry.returns && entry.names.contains(name));
+        self.returns && !self.return_twice && self.names.iter().all(is_entered)
+    }
+}
+
+fn are_disjoint(all: &[&Calls]) -> bool {
+    let mut seen = BTreeSet::new();
+    all.iter().flat_map(|calls| &calls.names).all(|name| seen.insert(name))
+}
+
+/// The statements of a body that the predicate lets through.
+fn guarded(body: &[hir::Stmt]) -> &[hir::Stmt] {
+    match body {
+        [hir::Stmt { kind: StmtKind::If { then, else_: otherwise, .. }, .. }] if otherwise.is_empty() => then,
+        _ => body,
+    }
+}
+
+/// Does the body only delete elements, which is no event?
+fn only_deletes(probe: &hir::Probe) -> bool {
+    let body = guarded(&probe.body);
+    !body.is_empty() && body.iter().all(|s| matches!(&s.kind, StmtKind::Expr(e) if is_delete(e)))
+}
+
+fn is_delete(e: &Expr) -> bool {
+    match &e.kind {
+        ExprKind::Call(call) => builtins::is_delete(call.row),
+        ExprKind::Cast(of, _) => is_delete(of),
+        ExprKind::Block(stmts, value) => stmts.is_empty() && is_delete(value),
+        _ => false,
+    }
+}
+
+/// Maps from which a body always deletes the thread's element, so that nothing remains for a later call.
+fn reset_maps(probe: &hir::Probe) -> BTreeSet<MapId> {
+    let body = guarded(&probe.body);
+    let mut returns = false;
+    hir::visit(body, &mut |node| returns |= matches!(node, hir::Node::Stmt(s) if matches!(s.kind, StmtKind::Return(_))));
+    if returns { BTreeSet::new() } else { body.iter().filter_map(latency_pairs::deletes).collect() }
+}
+
+/// The maps without aggregation that a probe uses: a value that another probe reads there must be the latest.
+#[derive(Default)]
+struct PlainMaps {
+    /// To the values of these, it only adds.
+    added: BTreeSet<MapId>,
+    other: BTreeSet<MapId>,
+}
+
+impl PlainMaps {
+    fn of(probe: &hir::Probe, script: &hir::Script) -> Self {
+        // the uses of each map, and those by additions
+        let mut uses: BTreeMap<MapId, (u32, u32)> = BTreeMap::new();
+        let mut used = |map: MapId, times: u32, by_additions: u32| {
+            let counts = uses.entry(map).or_default();
+            *counts = (counts.0 + times, counts.1 + by_additions);
+        };
+        let mut visit = |node: hir::Node| match node {
+            hir::Node::Stmt(s) => match &s.kind {
+                // the element is a part of the new value, too
+                StmtKind::SetMap { map, key, value } => used(*map, 1, if added(*map, key.as_ref(), value).is_some() { 2 } else { 0 }),
+                StmtKind::Expr(Expr { kind: ExprKind::StepMap { map, .. }, .. }) => used(*map, 0, 1),
+                _ => {}
+            },
+            hir::Node::Expr(e) => match &e.kind {
+                ExprKind::StepMap { map, .. } | ExprKind::Map(map, _) => used(*map, 1, 0),
+                ExprKind::Call(call) => call.args.iter().for_each(|arg| match arg {
+                    hir::CallArg::Map(map) | hir::CallArg::Element(map, _) => used(*map, 1, 0),
+                    _ => {}
+                }),
+                _ => {}
+            },
+        };
+        hir::visit(&probe.body, &mut visit);
+        probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
+        let mut found = Self::default();
+        for (map, (all, by_additions)) in uses {
+            if script.maps.get(map).is_some_and(|m| !matches!(m.value, Type::Agg(_))) {
+                if all == by_additions {
+                    found.added.insert(map)
+                } else {
+                    found.other.insert(map)
+                };
             }
         }
-        hir::Node::Expr(e) => match &e.kind {
-            ExprKind::StepMap { map, .. } | ExprKind::Map(map, _) => {
-                found.insert(*map);
-            }
-            ExprKind::Call(call) => found.extend(call.args.iter().filter_map(|arg| match arg {
-                hir::CallArg::Map(map) | hir::CallArg::Element(map, _) => Some(*map),
-                _ => None,
-            })),
-            _ => {}
-        },
-    };
-    hir::visit(&probe.body, &mut visit);
-    probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
-    found.retain(|map| script.maps.get(*map).is_some_and(|m| !matches!(m.value, Type::Agg(_))));
-    found
+        found
+    }
+
+    /// Maps by which two probes depend on each other.
+    fn shared<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = MapId> + 'a {
+        let ours = self.other.iter().filter(|map| other.other.contains(map) || other.added.contains(map));
+        ours.chain(self.added.intersection(&other.other)).copied()
+    }
 }
 
 /// By map: the probes whose runs have weights that its values contain.
 pub(super) fn weights(script: &hir::Script, settings: &Settings, sampling: &[Sampling], adding: &BTreeSet<MapId>) -> Vec<Vec<usize>> {
     let mut by_map = vec![BTreeSet::new(); script.maps.len()];
     for (index, probe) in script.probes.iter().enumerate().filter(|(index, _)| is_weighted(settings, sampling.get(*index))) {
+        // the decisions, and what they have left out, are those of the entries
+        let decides = |(_, s): &(usize, &Sampling)| match sampling.get(index) {
+            Some(Sampling::Return { group }) => **s == Sampling::Entry { group: *group },
+            _ => false,
+        };
+        let entries: Vec<usize> = sampling.iter().enumerate().filter(decides).map(|(i, _)| i).collect();
+        let deciding = if entries.is_empty() { vec![index] } else { entries };
         let mut adds = |map: &MapId| {
             if let Some(by) = by_map.get_mut(*map) {
-                by.insert(index);
+                by.extend(&deciding);
             }
         };
         let mut visit = |node: hir::Node| match node {
@@ -135,7 +243,7 @@ pub(super) fn weights(script: &hir::Script, settings: &Settings, sampling: &[Sam
 
 /// Do runs of a probe have weights?
 fn is_weighted(settings: &Settings, sampling: Option<&Sampling>) -> bool {
-    settings.max_overhead.is_some() && matches!(sampling, Some(Sampling::Alone | Sampling::Entry | Sampling::Return { .. }))
+    settings.max_overhead.is_some() && matches!(sampling, Some(Sampling::Alone | Sampling::Entry { .. } | Sampling::Return { .. }))
 }
 
 impl ScriptCx<'_, '_> {
@@ -144,7 +252,7 @@ impl ScriptCx<'_, '_> {
     }
 }
 
-impl Gen<'_, '_> {
+impl<'c> Gen<'_, 'c> {
     fn sampling(&self) -> Sampling {
         let settings = self.cx.env.settings;
         if settings.max_events == 0 && settings.max_overhead.is_none() {
@@ -161,13 +269,40 @@ impl Gen<'_, '_> {
             Sampling::Exempt | Sampling::Coupled { .. } => {}
             Sampling::Alone if !limited => {}
             Sampling::Alone => self.e.pass_gate(gate, &|_| ()),
-            Sampling::Entry => {
+            Sampling::Entry { group } => {
+                let (gate, frame) = (group as u32, self.frame_of_call());
                 if limited {
-                    self.e.pass_gate(gate, &|e| e.unmark_call(gate));
+                    self.e.pass_gate(gate, &|e| e.unmark_call(gate, frame));
                 }
-                self.e.mark_call(gate);
+                self.e.mark_call(gate, frame);
             }
-            Sampling::Return { entry } => self.e.pass_marked_call(entry as u32),
+            Sampling::Return { group } => {
+                let frame = self.frame_of_call();
+                let returns = self.cx.sampling.iter().filter(|s| **s == Sampling::Return { group }).count();
+                self.e.pass_marked_call(group as u32, frame, returns == 1);
+            }
+        }
+    }
+
+    /// A number that the entry and the return of a call have in common, but no other unfinished call of the same thread. System calls
+    /// are not nested.
+    fn frame_of_call(&mut self) -> IntValue<'c> {
+        if syscall::syscall_of_name(&self.site.name).is_some() {
+            return self.e.int(0);
+        }
+        let arch = self.cx.env.sys.arch();
+        match &self.site.attach {
+            // both ends get the arguments at the same place
+            Attach::Trampoline { .. } => {
+                let ctx = self.e.addr(self.e.ctx());
+                self.e.forget_pointer_type(ctx)
+            }
+            Attach::Kprobe { ret, .. } | Attach::Uprobe { ret, .. } => {
+                let sp = self.e.load_ctx(arch.sp, U64);
+                // a call instruction may have stored the return address, and the return has removed it
+                if *ret { self.e.sub(sp, self.e.int(arch.stack_args.into())) } else { sp }
+            }
+            _ => self.e.int(0),
         }
     }
 
@@ -176,11 +311,18 @@ impl Gen<'_, '_> {
         if self.cx.env.settings.max_events == 0 {
             return;
         }
-        let gate = self.program as u32;
         match self.sampling() {
             Sampling::Exempt | Sampling::Coupled { .. } | Sampling::Return { .. } => {}
             Sampling::Alone => self.e.pass_event(&|_| ()),
-            Sampling::Entry => self.e.pass_event(&|e| e.unmark_call(gate)),
+            Sampling::Entry { group } => {
+                let (gate, frame) = (group as u32, self.frame_of_call());
+                self.e.pass_event(&|e| e.unmark_call(gate, frame));
+            }
         }
+    }
+
+    /// Does the limit of the events apply to the records of the probe, because its runs cannot be dropped?
+    pub(super) fn limits_records(&self) -> bool {
+        self.cx.env.settings.max_events > 0 && matches!(self.sampling(), Sampling::Coupled { .. })
     }
 }

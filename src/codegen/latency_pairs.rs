@@ -101,7 +101,7 @@ fn is_thread(key: &hir::Expr) -> bool {
 }
 
 /// The map from which a statement deletes the thread's element.
-fn deletes(stmt: &hir::Stmt) -> Option<MapId> {
+pub(super) fn deletes(stmt: &hir::Stmt) -> Option<MapId> {
     let StmtKind::Expr(hir::Expr { kind: ExprKind::Call(call), .. }) = &stmt.kind else { return None };
     if !builtins::is_delete(call.row) {
         return None;

@@ -8,7 +8,7 @@ use std::mem::offset_of;
 use super::map::{MapDef, MapKind};
 use super::mem::U64;
 use super::shared::{CALL_MARKS, GATES_SECTION, Gate, State};
-use super::{Builder, Cmp, Helper, PointerValue};
+use super::{Builder, Cmp, Helper, IntValue, PointerValue};
 
 /// Unfinished calls whose entry passed. The oldest are forgotten, so that threads that never return do not fill the
 /// map.
@@ -74,6 +74,22 @@ impl<'c> Builder<'_, 'c> {
         });
     }
 
+    /// Emits `then` for a record within the limit of events for this second.
+    pub fn if_event_passes(&mut self, then: impl FnOnce(&mut Self)) {
+        let tokens = self.state(offset_of!(State, event_tokens));
+        let left = self.load_volatile(tokens, U64);
+        let some_left = self.cmp(Cmp::Sgt, left, self.int(0));
+        self.if_else(
+            some_left,
+            |e| {
+                let one_less = e.int(u64::MAX);
+                e.atomic_add(tokens, one_less);
+                then(e);
+            },
+            |e| e.count_thinned(),
+        );
+    }
+
     /// Takes a token, or emits `none`, which leaves, if there is none. A run that finds no token only reads.
     fn take_token(&mut self, tokens: PointerValue<'c>, none: &dyn Fn(&mut Self)) {
         let left = self.load_volatile(tokens, U64);
@@ -83,9 +99,10 @@ impl<'c> Builder<'_, 'c> {
         self.atomic_add(tokens, one_less);
     }
 
-    /// The entry of a call passed, so its return will pass as well, with the same weight.
-    pub fn mark_call(&mut self, gate: u32) {
-        let (map, key) = self.call_mark(gate);
+    /// The entry of a call passed, so its return will pass as well, with the same weight. `frame` identifies the call among
+    /// those of the thread.
+    pub fn mark_call(&mut self, gate: u32, frame: IntValue<'c>) {
+        let (map, key) = self.call_mark(gate, frame);
         let mark = self.alloc(8);
         let value = self.add(self.weight_shift(), self.int(1));
         self.store(mark, 0, 8, value);
@@ -93,8 +110,15 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// The entry of a call did not pass, so its return will not pass either. (An earlier call may not have returned.)
-    pub fn unmark_call(&mut self, gate: u32) {
-        let (map, key) = self.call_mark(gate);
+    pub fn unmark_call(&mut self, gate: u32, frame: IntValue<'c>) {
+        let refuses = self.offset(self.gate(gate), offset_of!(Gate, has_refused) as u32);
+        let known = self.load_volatile(refuses, U64);
+        let first = self.cmp(Cmp::Eq, known, self.int(0));
+        self.if_(first, |e| {
+            let one = e.int(1);
+            e.store(refuses, 0, 8, one);
+        });
+        let (map, key) = self.call_mark(gate, frame);
         let mark = self.lookup(map, key);
         let there = self.cmp(Cmp::Ne, self.addr(mark), self.int(0));
         self.if_(there, |e| {
@@ -102,34 +126,42 @@ impl<'c> Builder<'_, 'c> {
         });
     }
 
-    /// Ends the program unless the entry of the call passed.
-    pub fn pass_marked_call(&mut self, gate: u32) {
-        let (map, key) = self.call_mark(gate);
+    /// Ends the program unless the entry of the call passed. As long as no entry was refused, every return passes: those of
+    /// calls that were entered before the entries were traced, and those in another process than the entry. `is_last`: no
+    /// other probe asks for the mark.
+    pub fn pass_marked_call(&mut self, gate: u32, frame: IntValue<'c>, is_last: bool) {
+        let (map, key) = self.call_mark(gate, frame);
         let mark = self.lookup(map, key);
         let is_null = self.cmp(Cmp::Eq, self.addr(mark), self.int(0));
-        self.if_(is_null, |e| {
-            if e.program.weighted {
-                e.count_sampled_out()
-            } else {
-                e.count_thinned()
-            }
-            e.ret(None);
-        });
-        let marked = self.load(mark, 0, U64);
-        self.delete(map, key);
+        let shift = self.choose(
+            is_null,
+            |e| {
+                let has_refused = e.load_volatile(e.offset(e.gate(gate), offset_of!(Gate, has_refused) as u32), U64);
+                // the entry was counted as dropped
+                e.if_(has_refused, |e| e.ret(None));
+                e.int(0)
+            },
+            |e| {
+                let marked = e.load(mark, 0, U64);
+                if is_last {
+                    e.delete(map, key);
+                }
+                e.sub(marked, e.int(1))
+            },
+        );
         self.count_ran();
-        let shift = self.sub(marked, self.int(1));
         self.set_weight(shift);
     }
 
-    fn call_mark(&mut self, gate: u32) -> (PointerValue<'c>, PointerValue<'c>) {
-        let def = MapDef { kind: MapKind::LruHash, key_size: 8, value_size: 8, max_entries: MAX_MARKS, flags: 0 };
+    fn call_mark(&mut self, gate: u32, frame: IntValue<'c>) -> (PointerValue<'c>, PointerValue<'c>) {
+        let def = MapDef { kind: MapKind::LruHash, key_size: 16, value_size: 8, max_entries: MAX_MARKS, flags: 0 };
         let map = self.declare_map(CALL_MARKS, def);
         let both = self.ns_pid_tgid();
         let tid = self.and(both, self.int(u32::MAX.into()));
         let word = self.or(tid, self.int(u64::from(gate) << 32));
-        let key = self.alloc(8);
+        let key = self.alloc(16);
         self.store(key, 0, 8, word);
+        self.store(key, 8, 8, frame);
         (map, key)
     }
 

@@ -350,6 +350,8 @@ pub struct Gate {
     pub free: AtomicU64,
     /// and again after each two to the power of this.
     pub step: AtomicU64,
+    /// Not zero: an entry of a call was refused, or not traced for some time.
+    pub has_refused: AtomicU64,
 }
 
 impl Gate {

@@ -319,8 +319,13 @@ impl Attach {
         // the tracepoints of all system calls
         let of_any = |event: &str| matches!(event, "sys_enter" | "sys_exit").then(|| (event == "sys_exit", "syscall".to_owned()));
         match self {
-            Attach::Kprobe { module, function, offset: 0, ret, .. } => Some((*ret, format!("{module:?}:{function}"))),
-            Attach::Trampoline { function, exit, .. } => Some((*exit, format!("None:{function}"))),
+            Attach::Kprobe { module, function, offset: 0, ret, .. } => {
+                Some((*ret, format!("{}:{function}", module.as_deref().unwrap_or(KERNEL))))
+            }
+            Attach::Trampoline { module, program, function, exit } => {
+                let within = program.map_or_else(|| module.clone(), |program| format!("program {program}"));
+                Some((*exit, format!("{within}:{function}")))
+            }
             Attach::Uprobe { path, function, ret, function_offset: 0, .. } => Some((*ret, format!("{}:{function}", path.display()))),
             Attach::Tracepoint { event, .. } => of_any(event),
             Attach::RawTracepoint { name, .. } => of_any(name),

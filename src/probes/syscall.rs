@@ -114,6 +114,12 @@ pub fn syscall_of_site(site: &ProbeSite) -> Option<SystemCall<'_>> {
     of(category, event)
 }
 
+/// The system call of a site by the name of the probe, whatever mechanism serves it.
+pub fn syscall_of_name(name: &str) -> Option<SystemCall<'_>> {
+    let (category, event) = name.strip_prefix("tracepoint:")?.split_once(':')?;
+    of(category, event)
+}
+
 /// The common properties of system call events that one program can serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shared {

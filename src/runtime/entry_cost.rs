@@ -4,21 +4,22 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::{attach, perf};
+use crate::codegen::artifact::Program;
 use crate::emit::EntryKind;
-use crate::probes::ProgramType;
 use crate::system::cache::{CacheFile, Kind, digest};
 
-const KIND: Kind = Kind { form: "rbt-entry-costs-3", prefix: "entry-costs-", max_bytes: 4096, max_files: 4 };
+const KIND: Kind = Kind { form: "rbt-entry-costs-4", prefix: "entry-costs-", max_bytes: 4096, max_files: 4 };
 const ITERATIONS: u32 = 1000;
 /// The least of this many measurements counts: other activity adds to it.
 const TRIALS: u32 = 5;
 
 /// Nanoseconds by mechanism if they cannot be measured: those of a machine of 2023 without mitigations.
-const DEFAULT_COSTS: Costs = Costs { trap: 2000.0, tracepoint: 150.0, raw: 40.0 };
+const DEFAULT_COSTS: Costs = Costs { trap: 2000.0, back: 1000.0, tracepoint: 150.0, raw: 40.0 };
 /// The cost of a trampoline, which rbt's own processes do not trigger.
 const TRAMPOLINE: f64 = 30.0;
 /// The cost of a probe on a kernel function, by a breakpoint that is optimized to a jump, or by the function tracer.
@@ -30,25 +31,37 @@ const INTERRUPT: f64 = 1500.0;
 struct Costs {
     /// A breakpoint in a process's code.
     trap: f64,
+    /// The return of a function, in addition to the breakpoint at its entry.
+    back: f64,
     /// A tracepoint with its record.
     tracepoint: f64,
     /// A tracepoint without a record.
     raw: f64,
 }
 
-/// Nanoseconds to enter a program of this type and to leave it.
-pub(super) fn of(ty: ProgramType) -> f64 {
+/// For each program, the nanoseconds to enter and to leave it. Programs at the same place in user space share the breakpoint
+/// there, and a return has one of its own in addition.
+pub(super) fn of(programs: &[Program]) -> Vec<f64> {
     static COSTS: OnceLock<Costs> = OnceLock::new();
     let costs = || *COSTS.get_or_init(|| known().unwrap_or(DEFAULT_COSTS));
-    match ty.row().entry {
-        EntryKind::Trap => costs().trap,
-        EntryKind::Tracepoint => costs().tracepoint,
-        EntryKind::RawTracepoint => costs().raw,
-        EntryKind::Kprobe => KPROBE,
-        EntryKind::Trampoline => TRAMPOLINE,
-        EntryKind::Interrupt => INTERRUPT,
-        EntryKind::Call => 0.0,
-    }
+    let place = |program: &Program| program.sites.first()?.attach.file_location().map(|l| (l.path.to_owned(), l.offset, l.ret));
+    let places: Vec<_> = programs.iter().map(place).collect();
+    let with = |same: &dyn Fn(&(PathBuf, u64, bool)) -> bool| places.iter().flatten().filter(|place| same(place)).count().max(1) as f64;
+    let of = |(program, place): (&Program, &Option<(PathBuf, u64, bool)>)| match (program.ty.row().entry, place) {
+        (EntryKind::Trap, Some((path, offset, ret))) => {
+            let breakpoint = costs().trap / with(&|(p, o, _)| p == path && o == offset);
+            let back = if *ret { costs().back / with(&|(p, o, r)| p == path && o == offset && *r) } else { 0.0 };
+            breakpoint + back
+        }
+        (EntryKind::Trap, None) => costs().trap,
+        (EntryKind::Tracepoint, _) => costs().tracepoint,
+        (EntryKind::RawTracepoint, _) => costs().raw,
+        (EntryKind::Kprobe, _) => KPROBE,
+        (EntryKind::Trampoline, _) => TRAMPOLINE,
+        (EntryKind::Interrupt, _) => INTERRUPT,
+        (EntryKind::Call, _) => 0.0,
+    };
+    programs.iter().zip(&places).map(of).collect()
 }
 
 /// From the cache, or measured.
@@ -63,7 +76,7 @@ fn known() -> Option<Costs> {
     }
     let costs = measure().ok()?;
     if let Some(file) = file {
-        file.save(format!("{} {} {}", costs.trap, costs.tracepoint, costs.raw).as_bytes());
+        file.save(format!("{} {} {} {}", costs.trap, costs.back, costs.tracepoint, costs.raw).as_bytes());
     }
     Some(costs)
 }
@@ -71,8 +84,8 @@ fn known() -> Option<Costs> {
 fn parse(bytes: &[u8]) -> Option<Costs> {
     let words: Vec<f64> = std::str::from_utf8(bytes).ok()?.split(' ').map(|w| w.parse().ok()).collect::<Option<_>>()?;
     match words.as_slice() {
-        [trap, tracepoint, raw] if words.iter().all(|w| (1.0..1e6).contains(w)) => {
-            Some(Costs { trap: *trap, tracepoint: *tracepoint, raw: *raw })
+        [trap, back, tracepoint, raw] if words.iter().all(|w| (1.0..1e6).contains(w)) => {
+            Some(Costs { trap: *trap, back: *back, tracepoint: *tracepoint, raw: *raw })
         }
         _ => None,
     }
@@ -80,13 +93,14 @@ fn parse(bytes: &[u8]) -> Option<Costs> {
 
 fn measure() -> io::Result<Costs> {
     let plain = nanoseconds(call);
-    let trap = {
-        let (path, offset) = probe_location()?;
+    let (path, offset) = probe_location()?;
+    let at_target = |ret: bool| -> io::Result<f64> {
         let program = nothing(libbpf_sys::BPF_PROG_TYPE_KPROBE)?;
-        let event = perf::uprobe(&path, offset, 0, false, Some(std::process::id()))?;
+        let event = perf::uprobe(&path, offset, 0, ret, Some(std::process::id()))?;
         let _link = attach::on_event(event, program.as_raw_fd(), 0)?;
-        nanoseconds(call) - plain
+        Ok(nanoseconds(call) - plain)
     };
+    let (trap, both) = (at_target(false)?, at_target(true)?);
     let plain = nanoseconds(enter_kernel);
     let raw = {
         let program = nothing(libbpf_sys::BPF_PROG_TYPE_RAW_TRACEPOINT)?;
@@ -96,7 +110,7 @@ fn measure() -> io::Result<Costs> {
     let min = |ns: f64, min: f64| ns.clamp(min, 1e5);
     // The record of a tracepoint costs this in addition.
     let tracepoint = min(raw, 10.0) + DEFAULT_COSTS.tracepoint - DEFAULT_COSTS.raw;
-    Ok(Costs { trap: min(trap, 100.0), tracepoint, raw: min(raw, 10.0) })
+    Ok(Costs { trap: min(trap, 100.0), back: min(both - trap, 10.0), tracepoint, raw: min(raw, 10.0) })
 }
 
 /// The nanoseconds of one call, at best: processor time, since other processes may use the CPU in the meantime.
@@ -172,8 +186,8 @@ mod tests {
 
     #[test]
     fn parses_costs() {
-        assert_eq!(parse(b"1000.5 150 40"), Some(Costs { trap: 1000.5, tracepoint: 150.0, raw: 40.0 }));
-        for text in ["", "1 2", "1 2 3 4", "a b c", "NaN 1 1", "0 1 1", "-5 10 10", "1e9 1 1"] {
+        assert_eq!(parse(b"1000.5 600 150 40"), Some(Costs { trap: 1000.5, back: 600.0, tracepoint: 150.0, raw: 40.0 }));
+        for text in ["", "1 2 3", "1 2 3 4 5", "a b c d", "NaN 1 1 1", "0 1 1 1", "-5 10 10 10", "1e9 1 1 1"] {
             assert_eq!(parse(text.as_bytes()), None, "{text}");
         }
     }

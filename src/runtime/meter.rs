@@ -84,7 +84,7 @@ pub(super) struct Meter {
 
 impl Meter {
     pub fn begin(cx: &SessionCx, limit: Overhead, cpus: usize) -> std::io::Result<Self> {
-        let entries = cx.manifest.programs.iter().map(|program| entry_cost::of(program.ty)).collect();
+        let entries = entry_cost::of(&cx.manifest.programs);
         let statistics = cost::measure()?;
         let (before, now) = (read(&cx.loaded), Instant::now());
         let peaks = vec![0.0; before.len()];

@@ -188,6 +188,14 @@ impl Shared {
         }
     }
 
+    /// Notes that entries of calls are not traced for some time.
+    pub fn refuse_entries(&self, gate: usize) {
+        if gate < self.gate_count {
+            // SAFETY: as above
+            unsafe { &*self.gates.add(gate) }.has_refused.store(1, Ordering::Relaxed);
+        }
+    }
+
     /// How many more events may pass. Negative if several programs took the last one at the same time.
     pub fn event_tokens(&self) -> i64 {
         self.state().event_tokens.load(Ordering::Relaxed).cast_signed()

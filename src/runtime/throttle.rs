@@ -56,8 +56,8 @@ pub fn budget(limit: Overhead, cpus: usize) -> f64 {
 pub(super) fn group(probe: usize, sampling: Sampling) -> Option<(usize, Option<usize>)> {
     match sampling {
         Sampling::Exempt => None,
-        Sampling::Alone | Sampling::Entry => Some((probe, Some(probe))),
-        Sampling::Return { entry } => Some((entry, Some(entry))),
+        Sampling::Alone => Some((probe, Some(probe))),
+        Sampling::Entry { group } | Sampling::Return { group } => Some((group, Some(group))),
         Sampling::Coupled { group } => Some((group, None)),
     }
 }
@@ -96,7 +96,9 @@ struct ProbeGroup {
     gate: Option<usize>,
     probes: Vec<usize>,
     programs: Vec<usize>,
-    /// Nanoseconds to enter and leave its program.
+    /// Some of its probes are on the returns of the calls that others enter.
+    has_returns: bool,
+    /// Nanoseconds to enter and leave its programs, on average.
     entry: f64,
     one_in: u64,
     detached: Option<Instant>,
@@ -124,20 +126,22 @@ impl Throttle {
                 manifest.programs.iter().enumerate().filter(|(_, p)| p.probes.contains(&probe)).map(|(i, _)| i).collect();
             let first = programs.first().and_then(|i| manifest.programs.get(*i));
             let name = first.and_then(|p| p.sites.first()).map(|s| s.name.clone()).unwrap_or_default();
+            let has_returns = matches!(sampling, Sampling::Return { .. });
             match groups.iter_mut().find(|(known, _)| *known == of) {
                 Some((_, group)) => {
                     group.probes.push(probe);
                     group.programs.extend(programs.into_iter().filter(|p| !group.programs.contains(p)).collect::<Vec<_>>());
                     group.name.push_str(&format!(", {name}"));
+                    group.has_returns |= has_returns;
                 }
                 None => {
-                    let entry = first.filter(|_| budget.is_some()).map_or(0.0, |p| entry_cost::of(p.ty));
                     let group = ProbeGroup {
                         name,
                         gate,
                         probes: vec![probe],
                         programs,
-                        entry,
+                        has_returns,
+                        entry: 0.0,
                         one_in: 1,
                         detached: None,
                         reductions: 0,
@@ -148,6 +152,13 @@ impl Throttle {
                     };
                     groups.push((of, group));
                 }
+            }
+        }
+        if budget.is_some() {
+            let entry_costs = entry_cost::of(&manifest.programs);
+            for (_, group) in &mut groups {
+                let all: f64 = group.programs.iter().filter_map(|i| entry_costs.get(*i)).sum();
+                group.entry = all / group.programs.len().max(1) as f64;
             }
         }
         let groups = groups.into_iter().map(|(_, group)| group).collect();
@@ -258,6 +269,7 @@ impl Throttle {
         }
         if let Some(gate) = group.gate {
             cx.loaded.state.set_gate(gate, Gate::CLOSED, 0);
+            cx.loaded.state.refuse_entries(gate);
         }
         for program in &group.programs {
             links.detach(*program);
@@ -313,7 +325,9 @@ impl ProbeGroup {
             (cost.ns, cost.runs) = (cost.ns + of.ns, cost.runs + of.runs);
         }
         let counters = cx.loaded.state.probe_counters(&self.probes);
-        (cost, counters.ran, counters.thinned + counters.sampled_out)
+        // the return of a call whose entry was refused is not counted
+        let of_a_call = if self.has_returns { 2 } else { 1 };
+        (cost, counters.ran, (counters.thinned + counters.sampled_out) * of_a_call)
     }
 
     /// Computes the group's share of processor time in the last `ns` nanoseconds.
