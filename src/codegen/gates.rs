@@ -266,6 +266,8 @@ impl<'c> Gen<'_, 'c> {
         let gate = self.program as u32;
         let limited = self.cx.env.settings.max_overhead.is_some();
         match self.sampling() {
+            // the number of runs shows a storm before the next measurement
+            Sampling::Coupled { .. } if limited => self.e.count_ran(),
             Sampling::Exempt | Sampling::Coupled { .. } => {}
             Sampling::Alone if !limited => {}
             Sampling::Alone => self.e.pass_gate(gate, &|_| ()),

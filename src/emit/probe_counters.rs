@@ -28,7 +28,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Counts a run that passed its gate.
-    pub(super) fn count_ran(&mut self) {
+    pub fn count_ran(&mut self) {
         self.bump_counter(offset_of!(ProbeCounters, ran));
     }
 

@@ -104,8 +104,8 @@ impl Csv {
 
     fn map(&self, table: &mut Writer<&mut Vec<u8>>, view: &MapView) -> io::Result<()> {
         // the values are estimates
-        if let Some(Weights { passed, runs }) = view.weights {
-            for (field, n) in [("passed", passed), ("runs", runs)] {
+        if let Some(Weights { passed, runs, detached_ms }) = view.weights {
+            for (field, n) in [("passed", passed), ("runs", runs), ("detached_ms", detached_ms)] {
                 self.row(table, ["sampled", &view.name], &[], Row::number(field, n))?;
             }
         }

@@ -59,7 +59,7 @@ impl JsonRenderer {
                 field("data", to, |to| map(view, trailer, to));
                 if let Some(weights) = view.weights {
                     field("sampled", to, |to| {
-                        let numbers = [("passed", weights.passed), ("runs", weights.runs)];
+                        let numbers = [("passed", weights.passed), ("runs", weights.runs), ("detached_ms", weights.detached_ms)];
                         object(numbers.iter(), to, |n, to| decimal(to, *n));
                         to.pop();
                         field("factor", to, |to| to.extend_from_slice(format!("{:.3}}}", weights.factor()).as_bytes()));

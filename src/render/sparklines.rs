@@ -51,7 +51,7 @@ pub fn text(view: &MapView, style: Style, canvas: Canvas, to: &mut Vec<u8>) {
         to.extend_from_slice(format!("{name:<names$} {line}  min {min:<numbers$} max {max}\n").as_bytes());
     }
     if let Some(weights) = view.weights.filter(|_| !entries.is_empty()) {
-        to.extend_from_slice(format!("~ ({weights})\n").as_bytes());
+        to.extend_from_slice(format!("{} ({weights})\n", weights.mark()).trim_start().as_bytes());
     }
     to.push(b'\n');
 }

@@ -26,7 +26,9 @@ pub fn table(view: &MapView, style: Style, to: &mut Vec<u8>) -> bool {
     }
     to.extend_from_slice(view.name.as_bytes());
     to.push(b':');
-    to.extend_from_slice(view.weights.map_or_else(String::new, |weights| format!(" ~ ({weights})")).as_bytes());
+    to.extend_from_slice(
+        view.weights.map_or_else(String::new, |weights| format!(" {} ({weights})", weights.mark()).replace("  ", " ")).as_bytes(),
+    );
     to.push(b'\n');
     if !names.is_empty() {
         let cells: Vec<Cell> = (0..columns).map(|c| Cell { text: head(c).into(), number: true }).collect();

@@ -653,9 +653,9 @@ fn compared_stacks_with_equal_names_are_summed() {
 /// Every format says which values are estimates.
 #[test]
 fn estimates() {
-    let weights = Some(Weights { passed: 10, runs: 75 });
+    let weights = Some(Weights { passed: 10, runs: 75, detached_ms: 0 });
     let estimated = |view: MapView| Output::Map(MapView { weights, ..view });
-    let sampled = "\"sampled\": {\"passed\": 10, \"runs\": 75, \"factor\": 7.500}}\n";
+    let sampled = "\"sampled\": {\"passed\": 10, \"runs\": 75, \"detached_ms\": 0, \"factor\": 7.500}}\n";
     let count = vec![(Value::None, Value::Uint(75))];
     shows(
         estimated(map("@n", MapViewKind::Map, count)),

@@ -114,7 +114,7 @@ fn map_in_parts(view: &MapView, options: &RenderOptions, to: &mut Vec<u8>, write
     }
     let (style, table, canvas) = (style(options), options.tables, options.canvas);
     // of values that are estimates
-    let (mark, factor) = view.weights.map_or(("", String::new()), |weights| ("~", format!(" ({weights})")));
+    let (mark, factor) = view.weights.map_or(("", String::new()), |weights| (weights.mark(), format!(" ({weights})")));
     let wide = view.keyed && matches!(view.entries.first(), Some((_, Value::Percentiles(_))));
     if (wide || table || view.show.table) && view.keyed && !view.entries.is_empty() && table::table(view, style, to) {
         return;

@@ -108,7 +108,7 @@ struct Prompt {
     /// `-o`
     file: Option<Arc<File>>,
     /// While it is open, programs are timed.
-    run_time_stats: Option<std::os::fd::OwnedFd>,
+    run_time_stats: Option<crate::runtime::cost::Statistics>,
 }
 
 /// Runs the prompt, or the entries on standard input, one per line. Returns the exit status: 1 if one of those failed.

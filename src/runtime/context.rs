@@ -115,7 +115,7 @@ pub(super) struct RunContext<'a> {
     pub(super) cleared_at_end: BTreeSet<usize>,
     pub(super) stacks: Stacks,
     /// If the state is exported: open while the kernel measures run times, and when they were last requested.
-    pub(super) run_time_stats: Option<(OwnedFd, Instant)>,
+    pub(super) run_time_stats: Option<(super::cost::Statistics, Instant)>,
     /// Other runs continue to use the output.
     pub(super) shares_output: bool,
     /// Set after the loop, unless other runs use standard error.
@@ -314,7 +314,9 @@ impl<'a> RunContext<'a> {
     /// How far the values of a map are estimates.
     pub(super) fn weights(&self, map: &Map) -> Option<Weights> {
         let counters = self.loaded.state.probe_counters(&map.weighted_by);
-        (counters.sampled_out > 0).then(|| Weights { passed: counters.ran, runs: counters.ran + counters.sampled_out })
+        let detached = self.throttle.as_ref().map_or(Duration::ZERO, |throttle| throttle.detached_time(&map.weighted_by));
+        let (passed, detached_ms) = (counters.ran, detached.as_millis() as u64);
+        (counters.sampled_out > 0 || detached_ms > 0).then(|| Weights { passed, runs: passed + counters.sampled_out, detached_ms })
     }
 
     /// A line for standard error.

@@ -5,11 +5,24 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// While this is open the kernel times every BPF program (some 20 ns per run).
-pub fn measure() -> io::Result<OwnedFd> {
+use crate::input;
+
+/// The setting by which the administrator turns the statistics on.
+const ALWAYS_ENABLED: &str = "/proc/sys/kernel/bpf_stats_enabled";
+
+/// While this exists, the kernel times every BPF program (some 20 ns per run).
+#[derive(Debug)]
+pub struct Statistics {
+    /// None if the administrator has turned them on.
+    _enabled: Option<OwnedFd>,
+}
+
+/// Turns the statistics on. That requires CAP_SYS_ADMIN.
+pub fn measure() -> io::Result<Statistics> {
     // SAFETY: a plain call; a descriptor that is returned is new
     match unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) } {
-        fd if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        fd if fd >= 0 => Ok(Statistics { _enabled: Some(unsafe { OwnedFd::from_raw_fd(fd) }) }),
+        _ if input::line(ALWAYS_ENABLED).is_some_and(|line| line.trim() != "0") => Ok(Statistics { _enabled: None }),
         error => Err(io::Error::from_raw_os_error(-error)),
     }
 }

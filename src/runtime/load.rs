@@ -136,6 +136,9 @@ pub(super) fn load(
         .flat_map(|p| &p.sites)
         .map(|site| if site.attach.properties().is_per_cpu { sys.online_cpus().len() } else { 1 });
     privileges::raise_limits(sites.sum(), manifest.maps.len() + manifest.stacks.len());
+    if settings.max_overhead.is_some() {
+        privileges::require_statistics("keep a limit of the overhead")?;
+    }
     let level = if selected.libbpf { PrintLevel::Debug } else { PrintLevel::Warn };
     let mut left_out: BTreeMap<usize, String> = BTreeMap::new();
     loop {

@@ -1,9 +1,9 @@
 //! The cost of a run's programs, and the effect that a limit would have had on it, for `rbt cost`.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use super::cost::{self, Cost};
+use super::cost::{self, Cost, Statistics};
 use super::load::{Loaded, MapFd};
 use super::throttle::{self, Remedy};
 use super::{SessionCx, entry_cost};
@@ -71,7 +71,7 @@ impl Costs {
 
 /// Measures while it lives.
 pub(super) struct Meter {
-    _statistics: OwnedFd,
+    _statistics: Statistics,
     /// The cost of entering each program.
     entries: Vec<f64>,
     limit: Overhead,

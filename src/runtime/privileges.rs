@@ -2,6 +2,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::cost;
 use crate::system::TargetInfo;
 use crate::system::machine::rights::{self, CAPABILITIES};
 
@@ -47,6 +48,24 @@ pub(super) fn memory_denied(sys: &dyn TargetInfo) -> Option<String> {
     })
 }
 
+/// Requires that the kernel measures the cost of programs.
+///
+/// # Errors
+/// [`NotPermitted`], or an error of the kernel.
+pub(super) fn require_statistics(what: &str) -> anyhow::Result<()> {
+    match cost::measure() {
+        Ok(_) => Ok(()),
+        Err(e) if e.raw_os_error() == Some(libc::EPERM) => {
+            let grant = rights::setcap_command(&["CAP_SYS_ADMIN"]);
+            let missing = format!(
+                "the kernel measures the cost of programs only with CAP_SYS_ADMIN: {grant}; or, as root, sysctl kernel.bpf_stats_enabled=1"
+            );
+            Err(NotPermitted { what: what.into(), missing }.into())
+        }
+        Err(e) => Err(anyhow::Error::new(e).context("the kernel cannot measure the cost of programs")),
+    }
+}
+
 /// CAP_SYS_ADMIN, or since Linux 5.8 these two.
 fn lacking(held: u64) -> Vec<&'static str> {
     let lacks = |name| CAPABILITIES.iter().any(|c| c.name == name && held >> c.bit & 1 == 0);
@@ -67,11 +86,10 @@ fn explain(lacks: &[&str], lockdown: Option<&str>, user: u32) -> Option<String> 
         .then(|| "the kernel is locked down for confidentiality, which forbids tracing; see kernel_lockdown(7)".into())
 }
 
-/// Raises the limits as far as permitted: locked memory (kernels before 5.11 count maps as such) without bound, open
-/// files to three per site, one per map and some more.
+/// Raises the limits as far as permitted: that of locked memory, and that of open files to three per site, one per map and
+/// some more.
 pub(super) fn raise_limits(sites: usize, maps: usize) {
-    // If this fails, the old limit applies, and the operation that exceeds it reports an error.
-    let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
+    rights::lock_memory_without_limit();
     let wanted = (3 * sites + maps + 50) as u64;
     let files = getrlimit(Resource::Nofile);
     if files.current.is_some_and(|now| now < wanted) {

@@ -145,6 +145,7 @@ impl EventLoop<'_> {
         }
         // before the command starts, whose load is measured
         if let Some(measure) = &self.options.costs {
+            super::privileges::require_statistics("measure the cost")?;
             let meter = Meter::begin(self.cx, measure.limit, self.sys.online_cpus().len());
             self.meter = Some(meter.context("the kernel cannot measure the cost of programs")?);
         }

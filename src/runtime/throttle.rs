@@ -10,11 +10,11 @@
 //! the program itself samples more and more rarely (`emit/gate.rs`). Runs that pass have weights, so what the script counts
 //! and sums stays right on average in either case. Runs of detached probes are lost.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use super::attach::{self, Links};
-use super::cost::{self, Cost};
+use super::cost::{self, Cost, Statistics};
 use super::{SessionCx, entry_cost, maps};
 use crate::codegen::artifact::{Gate, Sampling};
 use crate::output::{Limited, Step};
@@ -82,7 +82,7 @@ pub(super) struct Throttle {
     groups: Vec<ProbeGroup>,
     measured_at: Instant,
     /// Open while the kernel measures run times.
-    statistics: Option<OwnedFd>,
+    statistics: Option<Statistics>,
     /// Nanoseconds above the limit; negative below.
     excess_ns: f64,
     calm_ticks: u32,
@@ -102,6 +102,8 @@ struct ProbeGroup {
     entry: f64,
     one_in: u64,
     detached: Option<Instant>,
+    /// For how long it was detached before.
+    detached_for: Duration,
     reductions: u64,
     /// Nanoseconds of a run that passes.
     run: f64,
@@ -144,6 +146,7 @@ impl Throttle {
                         entry: 0.0,
                         one_in: 1,
                         detached: None,
+                        detached_for: Duration::ZERO,
                         reductions: 0,
                         run: UNKNOWN_RUN,
                         before: Default::default(),
@@ -186,6 +189,12 @@ impl Throttle {
     /// How often each of these probes was detached.
     pub fn detached(&self, probes: &[usize]) -> u64 {
         self.groups.iter().filter(|g| g.probes.iter().any(|p| probes.contains(p))).map(|g| g.reductions).sum()
+    }
+
+    /// The time for which these probes were detached; of several, the longest.
+    pub fn detached_time(&self, probes: &[usize]) -> Duration {
+        let of = |g: &ProbeGroup| g.detached_for + g.detached.map_or(Duration::ZERO, |since| since.elapsed());
+        self.groups.iter().filter(|g| g.probes.iter().any(|p| probes.contains(p))).map(of).max().unwrap_or_default()
     }
 
     /// Lets runs and events pass, and takes a step if it is time to. Returns the steps.
@@ -301,7 +310,7 @@ impl Throttle {
                 }
             }
             links.sites = sites;
-            group.detached = None;
+            group.detached_for += group.detached.take().map_or(Duration::ZERO, |since| since.elapsed());
             group.before = group.counters(cx);
             return Some(limited(group, Step::Attach));
         }

@@ -354,13 +354,17 @@ pub struct MapView {
     pub weights: Option<Weights>,
 }
 
-/// How far values are estimates: some runs counted for others, which `--max-overhead` left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// How far values are estimates: with `--max-overhead`, some runs counted for others, and runs are missing while a probe was
+/// detached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Weights {
     /// The number of runs that counted.
     pub passed: u64,
     /// The number of all runs.
     pub runs: u64,
+    /// For how long a probe was detached, in milliseconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub detached_ms: u64,
 }
 
 impl Weights {
@@ -369,10 +373,19 @@ impl Weights {
         self.runs as f64 / self.passed.max(1) as f64
     }
 
+    /// The sign of an estimate before values; empty if all runs counted while the probes were attached.
+    pub fn mark(&self) -> &'static str {
+        if self.runs > self.passed { "~" } else { "" }
+    }
+
     /// Those of both.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
-        Self { passed: self.passed.saturating_add(other.passed), runs: self.runs.saturating_add(other.runs) }
+        Self {
+            passed: self.passed.saturating_add(other.passed),
+            runs: self.runs.saturating_add(other.runs),
+            detached_ms: self.detached_ms.saturating_add(other.detached_ms),
+        }
     }
 }
 
@@ -384,10 +397,18 @@ pub fn add_weights(a: Option<Weights>, b: Option<Weights>) -> Option<Weights> {
     }
 }
 
-/// As in text: `1 in 63.9`.
+/// As in text: `1 in 63.9`, `not traced for 2.1 s`.
 impl std::fmt::Display for Weights {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "1 in {:.1}", self.factor())
+        let is_sampled = self.runs > self.passed;
+        if is_sampled {
+            write!(f, "1 in {:.1}", self.factor())?;
+        }
+        if self.detached_ms > 0 {
+            let separator = if is_sampled { ", " } else { "" };
+            write!(f, "{separator}not traced for {:.1} s", self.detached_ms as f64 / 1000.0)?;
+        }
+        Ok(())
     }
 }
 

@@ -13,6 +13,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::system::Feature;
 use crate::system::kernel::{known_features, prog_type};
+use crate::system::machine::rights;
 
 /// Caches the results of one run.
 #[derive(Default)]
@@ -131,7 +132,8 @@ fn allocates_anywhere() -> Answer {
     const NO_PREALLOC: u32 = 1;
     const MAP_FD: u8 = 1 << 4; // BPF_PSEUDO_MAP_FD as source register
     let mut attr = MapCreate { map_type: HASH, key_size: 4, value_size: 4, max_entries: 1, flags: NO_PREALLOC };
-    let Ok(map) = bpf(MAP_CREATE, &mut attr) else { return Answer { holds: true, lasts: false } };
+    // without an answer, elements that are allocated in advance are right everywhere
+    let Ok(map) = bpf(MAP_CREATE, &mut attr) else { return Answer { holds: false, lasts: false } };
     // r1 = map; r0 = 0
     let use_it = [Insn(0x18, MAP_FD | 1, 0, map.as_raw_fd()), Insn(0, 0, 0, 0), Insn(0xb7, 0, 0, 0), EXIT];
     let holds = load(prog_type::PERF_EVENT, 0, &use_it, None).is_ok();
@@ -379,6 +381,7 @@ const PROG_LOAD: u32 = 5;
 
 /// Calls bpf(2) with a command that returns a descriptor.
 fn bpf<T>(command: u32, attr: &mut T) -> io::Result<OwnedFd> {
+    rights::lock_memory_without_limit();
     // SAFETY: `attr` begins as the kernel's union for this command does; the memory that it points to outlives the call. A
     // returned descriptor is new, so nothing else owns it.
     unsafe { syscalls::bpf(command, attr).map(|fd| OwnedFd::from_raw_fd(fd)) }

@@ -1,5 +1,9 @@
 //! The privileges of this process: capabilities, and kernel lockdown.
 
+use std::sync::Once;
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+
 use crate::input::line;
 
 /// A capability that tracing needs.
@@ -85,6 +89,13 @@ pub fn lockdown() -> Option<String> {
 /// Returns the word in brackets of `none [integrity] confidentiality`.
 fn chosen(text: &str) -> Option<&str> {
     text.split_whitespace().find_map(|w| w.strip_prefix('[')?.strip_suffix(']'))
+}
+
+/// Removes the limit of locked memory if that is permitted: kernels before 5.11 count maps and programs of all of a user's
+/// processes as such, and refuse more with EPERM. If this fails, the operation that exceeds the limit reports an error.
+pub fn lock_memory_without_limit() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None }));
 }
 
 #[cfg(test)]
