@@ -47,6 +47,10 @@ SECTIONS {
 /// The binaries, and the lists of functions that a start of each runs, as patterns for the names of sections.
 const START_FUNCTIONS: &[(&str, &str)] = &[("rbt", "src/startup/functions.txt"), ("rbt-run", "src/startup/runner_functions.txt")];
 
+/// An addition to the linker's script, which leaves out the tables for unwinding.
+const NO_UNWINDING: &str =
+    "SECTIONS { /DISCARD/ : { *(.eh_frame .eh_frame.* .gcc_except_table .gcc_except_table.*) } } INSERT BEFORE .text;\n";
+
 /// The C++ source files.
 const PASSES: &[&str] = &[
     "src/emit/passes.cpp",
@@ -183,6 +187,15 @@ fn link_statically(out: &Path) -> std::io::Result<()> {
     fs::write(&late, LATE)?;
     // rbt-run does not contain LLVM. The section would be empty there, between sections that become read-only.
     println!("cargo::rustc-link-arg-bin=rbt=-Wl,-T,{}", late.display());
+    // In the profile `runner`, a panic ends the program (`src/startup/no_unwinding.rs`). Cargo gives build scripts only the name of
+    // the profile that it inherits from, but this directory is PROFILE/build/PACKAGE/out.
+    if out.ancestors().nth(3).and_then(Path::file_name).is_some_and(|profile| profile == "runner") {
+        let tables = out.join("no_unwinding.ld");
+        fs::write(&tables, NO_UNWINDING)?;
+        println!("cargo::rustc-link-arg-bin=rbt-run=-Wl,--no-eh-frame-hdr,-T,{}", tables.display());
+        let map = out.join("rbt-run.map");
+        println!("cargo::rustc-link-arg-bin=rbt-run=-Wl,-Map={}", map.display());
+    }
     // These archives depend on each other, and some linkers search each archive only once.
     binary("-Wl,--start-group,-lgcc_s,-lgcc,-lc,--end-group");
     if env::var_os("PROFILE").is_some_and(|p| p == "release") {

@@ -195,13 +195,15 @@
 //! | and with the functions of a start next to each other (`startup/functions.txt`) | 37.7 MB | 2.8 ms | 10.5 MiB |
 //! | `rbt-run` with a bundle of it | 11.9 MB | 3.0 ms | 7.9 MiB |
 //! | the same, with the profile `runner` | 8.8 MB | 2.7 ms | 6.7 MiB |
-//! | and with the functions of a start next to each other (`startup/runner_functions.txt`), as released | 8.8 MB | 2.1 ms | 6.1 MiB |
+//! | and with the functions of a start next to each other (`startup/runner_functions.txt`) | 8.8 MB | 2.1 ms | 6.1 MiB |
+//! | and without unwinding, as released | 7.1 MB | 1.8 ms | 5.6 MiB |
 //!
 //! The profile `runner` optimizes for size, with link-time optimization of all crates together. A record that `rbt-run` prints
-//! then takes 0.28 µs of processor time in user space instead of 0.19 µs (medians of 7 runs with 300,000 records). It keeps
-//! unwinding, by which the runner survives files with damaged symbols. A program of `--exe` has all formats,
-//! metrics and TLS, because it takes the options of a run. Without unwinding, the runner would have 8.0 MB, and 7.0 MB without the
-//! tables for it, which backtraces of errors need, too.
+//! then takes 0.28 µs of processor time in user space instead of 0.19 µs (medians of 7 runs with 300,000 records). A panic ends
+//! the runner with the same report as that of rbt, so it has no tables for unwinding, and neither the library that reads them nor
+//! the code of the standard library for backtraces (`startup/no_unwinding.rs`). Where a library may panic on damaged symbols, the
+//! panic stops a thread that does nothing else (`runtime/catch_panic.rs`). A program of `--exe` has all formats, metrics and TLS,
+//! because it takes the options of a run.
 //!
 //! Position independence hides the addresses of a program that runs as root from an attacker. Its price is 0.5 ms per start, for
 //! 200 pages with relocated addresses. musl was not an option:

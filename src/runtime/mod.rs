@@ -19,7 +19,8 @@
 //! - `throttle`, `cost`, `entry_cost`, `meter`: limits of a run, and what programs cost
 //! - `run`: the loop; `signals`: signals from the user; `remote`: requests from another thread
 //! - `iter`: iterators over kernel objects; `tests_and_benches`: a script's tests and benchmarks
-//! - `child`: the command of `-c`; `follow`: its descendants; `symbolize` and its files: symbols
+//! - `child`: the command of `-c`; `follow`: its descendants; `symbolize` and its files: symbols;
+//!   `catch_panic`: calls of code that may panic
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -45,6 +46,7 @@ use crate::system::TargetInfo;
 mod attach;
 mod attach_target;
 mod background_detach;
+mod catch_panic;
 pub mod child;
 mod collect;
 mod context;

@@ -3,17 +3,17 @@
 //! blazesym reads ELF, DWARF and kallsyms. rbt itself finds the file behind an address (`mappings`), so that it treats stacks
 //! of ended processes like all others.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
-use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 use blazesym::symbolize::source::{Elf, Kernel, Process, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer};
 use blazesym::{MaybeDefault, Pid};
 
+use super::catch_panic::{Panicked, catch_panic};
 use super::known_names::KnownNames;
 use super::mappings::{Backing, Mappings, Object};
 use super::perf_map::PerfMap;
@@ -519,29 +519,6 @@ fn harmless(name: &str) -> String {
     String::from_utf8(text).unwrap_or_default()
 }
 
-struct Panicked;
-
-thread_local! {
-    static QUIET: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Makes a call that may panic on a malformed file, without a message on standard error.
-fn catch_panic<T>(call: impl FnOnce() -> T) -> Result<T, Panicked> {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let before = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            if !QUIET.get() {
-                before(info);
-            }
-        }));
-    });
-    QUIET.set(true);
-    let result = panic::catch_unwind(AssertUnwindSafe(call));
-    QUIET.set(false);
-    result.map_err(|_| Panicked)
-}
-
 #[cfg(test)]
 #[allow(unsafe_code)] // makes test libraries, mappings and code
 mod tests {
@@ -743,16 +720,5 @@ mod tests {
         std::fs::remove_file(map).unwrap();
         assert_eq!(names(&frames), ["jitted code", "jitted code", ""]);
         assert_eq!(frames[1][0].offset, 0x20);
-    }
-
-    #[test]
-    fn panics_are_answers() {
-        assert!(
-            catch_panic(|| if black_box(true) {
-                panic!("not seen")
-            })
-            .is_err()
-        );
-        assert_eq!(catch_panic(|| 1).ok(), Some(1));
     }
 }

@@ -13,7 +13,10 @@ pub(crate) fn install() {
         let _ = writeln!(err, "rbt: internal error: {}{place}", crate::diag::plain(message));
         let _ = writeln!(err, "This is a bug in rbt v{}: please report it with the script and the lines above.", crate::VERSION);
         if std::env::var_os("RUST_BACKTRACE").is_some_and(|v| v != "0") {
-            let _ = writeln!(err, "{}", std::backtrace::Backtrace::force_capture());
+            let _ = match cfg!(panic = "abort") {
+                true => writeln!(err, "There is no backtrace, because this program has no tables for unwinding."),
+                false => writeln!(err, "{}", std::backtrace::Backtrace::force_capture()),
+            };
         }
         drop(err);
         std::process::exit(2);
