@@ -45,7 +45,9 @@ SECTIONS {
 ";
 
 /// The binaries, and the lists of functions that a start of each runs, as patterns for the names of sections.
-const START_FUNCTIONS: &[(&str, &str)] = &[("rbt", "src/startup/functions.txt"), ("rbt-run", "src/startup/runner_functions.txt")];
+const START_FUNCTIONS: &[(&str, &str)] =
+    &[("rbt", "src/startup/functions.txt"), ("rbt-run", RUNNER_FUNCTIONS), ("rbt-run-small", RUNNER_FUNCTIONS)];
+const RUNNER_FUNCTIONS: &str = "src/startup/runner_functions.txt";
 
 /// An addition to the linker's script, which leaves out the tables for unwinding.
 const NO_UNWINDING: &str =
@@ -192,9 +194,11 @@ fn link_statically(out: &Path) -> std::io::Result<()> {
     if out.ancestors().nth(3).and_then(Path::file_name).is_some_and(|profile| profile == "runner") {
         let tables = out.join("no_unwinding.ld");
         fs::write(&tables, NO_UNWINDING)?;
-        println!("cargo::rustc-link-arg-bin=rbt-run=-Wl,--no-eh-frame-hdr,-T,{}", tables.display());
-        let map = out.join("rbt-run.map");
-        println!("cargo::rustc-link-arg-bin=rbt-run=-Wl,-Map={}", map.display());
+        for runner in ["rbt-run", "rbt-run-small"] {
+            println!("cargo::rustc-link-arg-bin={runner}=-Wl,--no-eh-frame-hdr,-T,{}", tables.display());
+            let map = out.join(format!("{runner}.map"));
+            println!("cargo::rustc-link-arg-bin={runner}=-Wl,-Map={}", map.display());
+        }
     }
     // These archives depend on each other, and some linkers search each archive only once.
     binary("-Wl,--start-group,-lgcc_s,-lgcc,-lc,--end-group");

@@ -21,11 +21,12 @@ use sha2::{Digest, Sha256};
 
 use crate::builtins;
 use crate::builtins::options::RunArguments;
-use crate::codegen::artifact::{Artifact, Manifest};
+use crate::codegen::artifact::{Artifact, Manifest, Program};
 use crate::expect::ScriptMap;
 use crate::failure::{Failure, reason};
 use crate::input;
 use crate::launch::Described;
+use crate::parts;
 use crate::probes::Env;
 use crate::settings::Built;
 use crate::system::TargetInfo;
@@ -321,12 +322,33 @@ impl Bundle {
         maps.iter().map(|map| ScriptMap { name: map.name.clone(), key: map.key.clone(), value: map.value.clone() }).collect()
     }
 
-    /// What must be the same on a machine that runs the first variant, because the code depends on it: files, and sites that the
+    /// Why a run needs the parts that `rbt-run-small` lacks.
+    pub fn needed_parts(&self) -> Option<String> {
+        self.variants.iter().find_map(|variant| parts::needed_by(&variant.manifest))
+    }
+
+    /// The files that must be the same on a machine that runs the first variant, each with a program whose code depends on its debug
+    /// information.
+    pub fn fixed_files(&self) -> Vec<(String, &Path)> {
+        let Some(variant) = self.variants.first() else { return Vec::new() };
+        let files: BTreeSet<&Path> = variant.requirements.fixed_files().collect();
+        let mut found = Vec::new();
+        for file in files {
+            let at = |program: &&Program| program.sites.iter().any(|site| site.attach.binary() == Some(file));
+            let programs: Vec<String> = variant.manifest.programs.iter().filter(at).map(Program::name).collect();
+            // the script names a file whose functions it does not trace
+            let programs = if programs.is_empty() { vec![self.script.name.clone()] } else { programs };
+            found.extend(programs.into_iter().map(|program| (program, file)));
+        }
+        found
+    }
+
+    /// What must be the same on a machine that runs the first variant besides files, because the code depends on it: sites that the
     /// runner does not search for.
     pub fn fixed(&self) -> Vec<String> {
         let Some(variant) = self.variants.first() else { return Vec::new() };
         let mut all: Vec<String> = variant.requirements.fixed_places().collect();
-        if all.is_empty() {
+        if all.is_empty() && variant.requirements.fixed_files().next().is_none() {
             let fixed = variant.manifest.programs.iter().filter(|program| program.is_fixed());
             all.extend(fixed.map(|program| format!("the sites of {}", program.name())));
         }
@@ -379,6 +401,12 @@ impl Bundle {
             }
         }
         let Some((variant, unfit)) = nearest else { return Err(Failure::new("the bundle contains no program").code("bundle")) };
+        if let Incompatibility::Differs(all) = &unfit
+            && all.iter().all(Difference::is_of_file)
+        {
+            let message = format!("the bundle does not run with the files of this machine: {unfit}");
+            return Err(Failure::new(message).code("bundle").help("build it on a machine with the same files"));
+        }
         let message = format!("the bundle does not run on this kernel: of what was compiled for {}, {unfit}", variant.made_for);
         Err(Failure::new(message).code("bundle").help("build it on a machine with this kernel"))
     }

@@ -10,5 +10,5 @@ static FIRST: [extern "C" fn(); 3] =
     [rbt::runtime::keep_user_signals, rbt::startup::entry::unblock_user_signals, rbt::streams::guard_stdout];
 
 fn main() -> ExitCode {
-    ExitCode::from(rbt::runner::main(std::env::args_os()))
+    ExitCode::from(rbt::runner::main(&rbt::runner::FULL, std::env::args_os()))
 }

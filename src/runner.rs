@@ -17,18 +17,39 @@ use crate::launch::explain::{Explainer, REFUSED};
 use crate::launch::resolve::{Finding, resolve};
 use crate::launch::{self, Launch, LaunchInput, RunError};
 use crate::output_files::Destinations;
+use crate::parts;
 use crate::probes::{Attach, Env};
 use crate::runtime::NotPermitted;
 use crate::settings::{CgroupFilter, Settings};
 use crate::startup;
 use crate::streams::{report, to_stderr, to_stdout};
+use crate::system::TargetInfo;
+use crate::system::machine::kernel_only::KernelOnly;
 use crate::system::machine::live::Live;
 use crate::terminal::{self, paint};
 use crate::verdict;
 
+type Machine = fn(&[String]) -> Box<dyn TargetInfo>;
+
+/// A program that runs bundles.
+pub struct Runner {
+    /// Provides its parts.
+    provide: fn(),
+    /// Describes the machine: the argument are directories with debug information.
+    machine: Machine,
+}
+
+/// `rbt-run`
+pub static FULL: Runner = Runner { provide: parts::provide_all, machine: |debug_dirs| Box::new(Live::new().with_debug_dirs(debug_dirs)) };
+
+/// `rbt-run-small`, for scripts that need no [`parts`].
+pub static SMALL: Runner = Runner { provide: || (), machine: |_| Box::new(KernelOnly::default()) };
+
 /// Runs the command line, and returns the exit status. The first argument is the program's own name.
-pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
+pub fn main(runner: &Runner, args: impl IntoIterator<Item = OsString>) -> u8 {
     startup::panic::install();
+    (runner.provide)();
+    let run = |asked: &Run, place: &BundleLocation, budget: Option<&mut Budget>| run(asked, place, runner.machine, budget);
     let (result, color) = match parse_command(args) {
         Ok((RunnerCommand::Run(asked, path), own)) => {
             let place = BundleLocation { path, embedded: own };
@@ -104,7 +125,7 @@ fn explain(place: &BundleLocation) -> Result<u8, Failure> {
     to_stdout(|out| out.write_all(text.as_bytes()))
 }
 
-fn run(run: &Run, place: &BundleLocation, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
+fn run(run: &Run, place: &BundleLocation, machine: Machine, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
     let bundle = place.bundle()?;
     fits(run, &bundle)?;
     let (settings, mut invocation) = (settings(run, &bundle)?, bundle.settings.invocation(&run.invocation));
@@ -120,7 +141,7 @@ fn run(run: &Run, place: &BundleLocation, mut budget: Option<&mut Budget>) -> Re
     invocation.cgroup = launch::require::require_cgroup(run)?;
     invocation.argument_memory = arguments.memory.clone();
     let child = run.child.as_deref().map(launch::child).transpose()?;
-    let sys = Live::new().with_debug_dirs(&settings.debug_dirs);
+    let sys = machine(&settings.debug_dirs);
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     if let Some(text) = bundle.is_unchecked(&release).filter(|_| run.warnings && !run.quiet) {
         to_stderr(&format!("{} {}\n", paint("note:", terminal::NOTE, run.color), diag::plain(&text)));
@@ -129,11 +150,11 @@ fn run(run: &Run, place: &BundleLocation, mut budget: Option<&mut Budget>) -> Re
     let (mut child, mut first) = (child, 0);
     let mut refused = None;
     let ended = loop {
-        let (mut artifact, variant) = match bundle.artifact(&sys, first) {
+        let (mut artifact, variant) = match bundle.artifact(&*sys, first) {
             Ok(found) => found,
             Err(failure) => break Err(refused.unwrap_or(failure)),
         };
-        let env = Env { sys: &sys, settings: &settings, invocation: &invocation };
+        let env = Env { sys: &*sys, settings: &settings, invocation: &invocation };
         let ready = artifact.manifest.answer(&arguments).map_err(|e| Failure::new(e).code("bad-option"));
         let ready = ready.and_then(|()| find_sites(&mut artifact.manifest, &env, run));
         if let Err(failure) = ready.and_then(|()| traces_target(&artifact.manifest, &settings, invocation.cgroup.as_ref())) {
@@ -187,6 +208,9 @@ fn fits(run: &Run, bundle: &Bundle) -> Result<(), Failure> {
     let error = |message: String, help: &str| Err(Failure::new(message).code("bundle").help(help));
     if bundle.is_risky() && !run.settings.allow_unsafe {
         return error("the bundle contains functions that change the system or the traced process".into(), "--unsafe allows them");
+    }
+    if let Some(needed) = bundle.needed_parts().filter(|_| !parts::are_provided()) {
+        return error(format!("the bundle needs rbt-run: this program, rbt-run-small, does not have {needed}"), "run it with rbt-run");
     }
     match (bundle.command, run.child.is_some()) {
         (true, false) => return error("the bundle was built to trace a command".into(), "give one: -c COMMAND"),

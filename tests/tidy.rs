@@ -14,7 +14,7 @@ const LAYERS: &[Layer] = &[
         peers: true,
         modules: &[
             "diag", "failure", "streams", "terminal", "progress", "protobuf", "random", "types", "units", "value", "decode", "host",
-            "input", "linked", "literal", "settings", "state", "output", "timeline", "tls", "http",
+            "input", "linked", "literal", "settings", "state", "output", "part", "timeline", "tls", "http",
         ],
     },
     Layer { name: "data below the tables", peers: true, modules: &["syntax::ast"] },
@@ -46,9 +46,11 @@ const LAYERS: &[Layer] = &[
             "startup",
             "launch",
             "bundle",
+            "parts",
             "runner",
             "main",
             "rbt-run",
+            "rbt-run-small",
         ],
     },
 ];
@@ -66,7 +68,6 @@ const HOMES: &[(&str, &[&str])] = &[
     ("flate2", &["src/system/", "src/bundle.rs", "src/render/pprof.rs", "src/otlp/client.rs"]),
     ("fnv", &["src/cdecl/", "src/render/stack_keys.rs"]),
     ("gimli", &["src/system/binary/dwarf/", "src/system/binary/unwind/"]),
-    ("globset", &["src/system/machine/glob.rs"]),
     ("httparse", &["src/serve/http.rs", "src/http/client.rs"]),
     ("iced_x86", &["src/system/binary/instructions/", "src/system/machine/arch/instructions/"]),
     ("inferno", &["src/render/flamegraph.rs"]),

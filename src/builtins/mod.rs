@@ -672,6 +672,11 @@ pub fn holds_user_stack(ty: &Type) -> bool {
     matches!(ty, Type::Deferred(tag) if stacks::is_user_stack(tag))
 }
 
+/// Is it an address that prints as the name of a function, or a stack of such?
+pub fn is_code(tag: &Deferred) -> bool {
+    [symbols::DECODERS, stacks::DECODERS, python::DECODERS].iter().any(|rows| rows.iter().any(|row| row.name == tag.tag))
+}
+
 /// Is it an address of user-space code, whose symbol depends on the process's mappings?
 pub fn is_user_code(tag: &Deferred) -> bool {
     stacks::is_user_stack(tag) || symbols::is_of_user(tag)

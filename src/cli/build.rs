@@ -9,6 +9,7 @@ use clap::{Arg, ArgAction, value_parser};
 use super::{Command, Program, Run, flags, split};
 use crate::diag;
 use crate::failure::Failure;
+use crate::parts;
 use crate::system::machine::arch::{self, Arch};
 
 /// A request for a bundle.
@@ -20,6 +21,8 @@ pub struct Build {
     pub output: PathBuf,
     /// `--exe`: with the runner in front.
     pub exe: bool,
+    /// `--runner`
+    pub runner: Option<Runner>,
     /// `--this-kernel`: for kernels with the features of this one.
     pub this_kernel: bool,
     /// `--for`: the architecture of the machines that run the bundle.
@@ -58,6 +61,28 @@ Examples:
 /// The name of the subcommand.
 pub(super) const NAME: &str = "build";
 
+const FULL: &str = "full";
+const SMALL: &str = "small";
+
+/// A program that runs bundles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runner {
+    /// It has everything.
+    Full,
+    /// See [`crate::parts`].
+    Small,
+}
+
+impl Runner {
+    /// The name of its file.
+    pub fn file_name(self) -> &'static str {
+        match self {
+            Runner::Full => "rbt-run",
+            Runner::Small => "rbt-run-small",
+        }
+    }
+}
+
 /// The ending of a bundle's name.
 const ENDING: &str = "bundle";
 
@@ -84,8 +109,12 @@ pub(super) fn command() -> clap::Command {
             Arg::new("exe")
                 .long("exe")
                 .action(ArgAction::SetTrue)
-                .help("Write an executable file that contains rbt-run and the bundle. rbt-run must be in the directory of rbt."),
+                .help("Write an executable file that contains a runner and the bundle. The runners must be in the directory of rbt."),
         )
+        .arg(Arg::new("runner").long("runner").value_name("RUNNER").value_parser([FULL, SMALL]).help(
+            "The runner of --exe: `small` is rbt-run-small, which has no symbols, stacks, user-space probes, documents (such as -f html), \
+             --serve and --otlp. `full` is rbt-run, which has them. By default, it is the smallest one with what the script needs.",
+        ))
         .arg(
             Arg::new("this-kernel")
                 .long("this-kernel")
@@ -123,6 +152,18 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
             failure.help(format!("the architectures are {}", arch::names()))
         })?,
     };
+    let runner = match take_values(&mut args, "--runner")?.last().map(|name| name.to_string_lossy()).as_deref() {
+        None => None,
+        Some(FULL) => Some(Runner::Full),
+        Some(SMALL) => Some(Runner::Small),
+        Some(name) => {
+            let failure = Failure::new(format!("there is no runner `{}`", diag::plain(name))).code("usage");
+            return Err(failure.help(format!("the runners are {FULL} and {SMALL}")));
+        }
+    };
+    if runner.is_some() && !exe {
+        return Err(Failure::new("--runner chooses the runner of --exe").code("usage").help("add --exe"));
+    }
     let args = args.as_slice();
     let before_script = split::first_word(args).unwrap_or(args.len());
     let helps = |word: &str| args.iter().take(before_script).any(|arg| arg == word);
@@ -146,7 +187,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         [file] => file.clone(),
         [_, other, ..] => return Err(Failure::new(format!("rbt build writes only one file; -o {} is a second one", other.display()))),
     };
-    Ok(Command::Subcommand(Box::new(Build { run, output: to, exe, this_kernel: here, arch, against })))
+    Ok(Command::Subcommand(Box::new(Build { run, output: to, exe, runner, this_kernel: here, arch, against })))
 }
 
 /// Takes an option with its values out of the arguments.
@@ -258,6 +299,10 @@ fn parse_runner_words(args: Vec<OsString>, bundle_name: Option<&str>) -> Result<
     let parsed = |found: &clap::ArgMatches| -> Result<Box<Run>, Failure> {
         let mut run = flags::read_at_run(found)?.run;
         run.words = script_words.clone();
+        let exports = [("--serve", run.serve.is_some()), ("--otlp", run.otlp.is_some())];
+        if let Some((option, _)) = exports.iter().find(|(_, asked)| *asked && !parts::are_provided()) {
+            return Err(parts::lacking(option));
+        }
         super::require_expectation(&run)?;
         Ok(Box::new(run))
     };

@@ -287,6 +287,11 @@ pub struct Point {
 }
 
 impl Point {
+    /// The name of the kind.
+    pub fn kind(&self) -> Option<&str> {
+        self.parts.first().map(|(kind, _)| kind.as_str())
+    }
+
     /// In the form that kinds expand.
     pub fn attach_point(&self) -> AttachPoint {
         let segment = |(text, quoted): &(String, bool)| Segment { text: text.clone(), quoted: *quoted, span: Span::default() };

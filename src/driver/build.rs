@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
+use std::path::Path;
 
 use super::late_bound;
 use super::relocate::{FixedParts, Template, template};
@@ -9,7 +10,7 @@ use super::{compile, start};
 use crate::builtins::options::RunArguments;
 use crate::bundle::{Bundle, BundleInfo, CheckedKernel, Variant};
 use crate::cli::Action;
-use crate::cli::build::Build;
+use crate::cli::build::{Build, Runner};
 use crate::codegen::{self, artifact::Artifact};
 use crate::compat;
 use crate::diag::{self, Diagnostics, Severity};
@@ -26,6 +27,7 @@ use crate::probes::Env;
 use crate::runtime::{self, Options};
 use crate::sema;
 use crate::settings::Mechanism;
+use crate::state::hex;
 use crate::streams::{AtomicFile, not_written, to_stderr, to_stdout};
 use crate::syntax::ast;
 use crate::system::machine::arch::{Arch, HERE};
@@ -35,6 +37,7 @@ use crate::system::portability::questions::{Record, Recorder};
 use crate::system::portability::varied::{Machine, RenamedMember, VariedTarget};
 use crate::system::snapshot::Snapshot;
 use crate::system::{Feature, TargetInfo};
+use crate::terminal::{self, paint};
 use crate::tools::Header;
 use crate::types::Type;
 
@@ -71,12 +74,17 @@ fn build(args: &Build) -> Result<u8, Failure> {
     let bundle = bundle(&mut front, &tree, (&sys, &snapshots), args)?;
     let mut bytes = bundle.to_bytes()?;
     if args.exe {
-        bytes = Bundle::attached(&runner()?, &bytes);
+        bytes = Bundle::attached(&runner(args, &bundle)?, &bytes);
     }
     let place = args.output.display().to_string();
     let mut file = AtomicFile::create(&args.output).map_err(|e| not_written(&place, &e))?;
     let written = file.write_all(&bytes).and_then(|()| if args.exe { file.make_executable() } else { Ok(()) });
     written.and_then(|()| file.commit()).map_err(|e| not_written(&place, &e))?;
+    if run.warnings {
+        for (program, file) in bundle.fixed_files() {
+            warn_of_file(&sys, &program, file, run.color);
+        }
+    }
     if !run.quiet {
         for what in bundle.fixed() {
             to_stderr(&diag::plain_lines(&format!("note: the code depends on {what}, which must be the same where it runs\n")));
@@ -84,6 +92,17 @@ fn build(args: &Build) -> Result<u8, Failure> {
         to_stderr(&format!("Wrote {place}: {} KiB\n", bytes.len().div_ceil(1024)));
     }
     Ok(bundle.kernels.iter().any(|kernel| kernel.why_not.is_some()).into())
+}
+
+/// Warns that code depends on debug information, which does not travel.
+fn warn_of_file(sys: &Live, program: &str, file: &Path, color: bool) {
+    let id = sys.binary(file).map(|binary| hex(&binary.build_id)).unwrap_or_default();
+    let same = match id.as_str() {
+        "" => "the same functions at the same addresses, because it has no build ID".into(),
+        id => format!("the same build ID, {id}"),
+    };
+    let text = format!("{program}: the code depends on debug information of {}, so rbt-run requires a file with {same}", file.display());
+    to_stderr(&format!("{} {}\n", paint("warning:", terminal::WARNING, color), diag::plain(&text)));
 }
 
 /// Rejects what needs a machine of the other architecture. Returns a kernel for it.
@@ -432,18 +451,39 @@ const AFTER_5_10: &[Feature] = &[
     Feature::StructArguments,
 ];
 
-/// The program that runs bundles, of the same version: it is beside rbt.
-fn runner() -> Result<Vec<u8>, Failure> {
-    const HELP: &str = "install rbt-run in the directory of rbt";
+/// The runner for a program: the smallest one with everything that the bundle needs, or the one that the user chose.
+fn runner(args: &Build, bundle: &Bundle) -> Result<Vec<u8>, Failure> {
+    let built_for = [(bundle.settings.has_times(), "formats with times"), (bundle.settings.has_origins(), "--otlp")];
+    let built_for = built_for.iter().find(|(is_so, _)| *is_so).map(|(_, what)| String::from(*what));
+    let needed = bundle.needed_parts().or(built_for);
+    match (args.runner, needed) {
+        (Some(Runner::Full), _) | (None, Some(_)) => runner_file(Runner::Full),
+        (Some(Runner::Small), Some(needed)) => {
+            Err(Failure::new(format!("--runner small: the small runner does not have {needed}")).help("remove --runner small"))
+        }
+        (Some(Runner::Small), None) => runner_file(Runner::Small),
+        (None, None) => runner_file(Runner::Small).or_else(|failure| {
+            if args.run.verbose {
+                to_stderr(&diag::plain_lines(&format!("{}; the program contains rbt-run instead\n", failure.message)));
+            }
+            runner_file(Runner::Full)
+        }),
+    }
+}
+
+/// A program that runs bundles, of the same version: it is beside rbt.
+fn runner_file(runner: Runner) -> Result<Vec<u8>, Failure> {
+    let name = runner.file_name();
+    let help = || format!("install {name} in the directory of rbt");
     let current =
         std::env::current_exe().map_err(|e| Failure::new(format!("--exe: cannot find the file of rbt itself: {}", reason(&e))))?;
-    let path = current.with_file_name("rbt-run");
+    let path = current.with_file_name(name);
     let cannot =
-        |e: io::Error| Failure::new(format!("--exe: cannot read {}: {}", path.display(), reason(&e))).code("not-readable").help(HELP);
+        |e: io::Error| Failure::new(format!("--exe: cannot read {}: {}", path.display(), reason(&e))).code("not-readable").help(help());
     let bytes = input::read(&path, input::LIST).map_err(cannot)?;
     match Bundle::embedded_in(&mut io::Cursor::new(&bytes)) {
         Ok(None) => Ok(bytes),
-        Ok(Some(_)) | Err(_) => Err(Failure::new(format!("--exe: {} already contains a bundle", path.display())).help(HELP)),
+        Ok(Some(_)) | Err(_) => Err(Failure::new(format!("--exe: {} already contains a bundle", path.display())).help(help())),
     }
 }
 

@@ -23,6 +23,7 @@ use crate::launch::expectations::{self, Budget};
 use crate::launch::require::{require_privileges, require_process};
 use crate::launch::{self, CostSink, Launch};
 use crate::list;
+use crate::parts;
 use crate::probes::Env;
 use crate::repl;
 use crate::runtime::Prefetch;
@@ -48,6 +49,7 @@ mod start;
 /// Runs the command line, and returns the exit status. The first argument is the program's own name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
     startup::panic::install();
+    parts::provide_all();
     let (result, color) = match startup::stack::raise_stack_limit().and_then(|()| cli::parse(args)) {
         Ok(command) => {
             let color = command.color();

@@ -15,24 +15,24 @@ use crate::cli::Run;
 use crate::codegen::artifact::Artifact;
 use crate::diag;
 use crate::failure::{Failure, reason};
-use crate::metrics::{MetricNames, Metrics};
-use crate::otlp::{Export, HandedOver};
+use crate::metrics::MetricNames;
+use crate::otlp::HandedOver;
 use crate::output_files::{self, Destinations};
 use crate::probes::Env;
 use crate::render::{self, Base, RenderOptions, RunLabel};
 use crate::runtime::child::{self, Child};
 use crate::runtime::{self, Costs, Measure, OnEnd, Options, Prefetch, Remote, Scrapes, Stream, WatchView};
-use crate::serve;
 use crate::settings::{MapLayout, Mode, Overhead, Settings};
 use crate::state::{self, State};
 use crate::streams::to_stderr;
-use crate::system::machine::{container, host_name, kubernetes};
+use crate::system::machine::{container, host_name};
 use crate::types::Type;
+use export::Export;
 use prefix_writer::PrefixWriter;
-use require::require_cgroup;
 
 pub(crate) mod expectations;
 pub(crate) mod explain;
+pub(crate) mod export;
 mod prefix_writer;
 pub(crate) mod require;
 pub mod resolve;
@@ -69,7 +69,7 @@ pub(crate) struct Launch<'a> {
     /// See [`RenderOptions::base`].
     pub base: Option<Arc<Base>>,
     scrapes: Option<Arc<Scrapes>>,
-    export: Option<Export>,
+    export: Option<Box<dyn Export>>,
     managed: Option<ManagedRun>,
     /// If present, the cost of the run is measured, and the effect of this limit is computed.
     pub measure: Option<(Overhead, CostSink)>,
@@ -145,10 +145,8 @@ impl<'a> Launch<'a> {
         let scrapes = script.scrapes()?;
         let handed_over = HandedOver::default();
         let export = script.export(run, settings, &scrapes, &handed_over)?;
-        if let Some(address) = run.serve {
-            let run_of = serve::Run::new(script.metrics(settings), &scrapes, served_counts(&handed_over));
-            let (token, identity) = (run.serve_token.as_deref(), run.serve_identity.as_ref());
-            serve::start(&serve::Listen { address, token, identity, names: &serve::FLAGS, quiet: run.quiet }, run_of)?;
+        if let Some(exporters) = export::PROVIDED.get() {
+            (exporters.serve)(script, run, settings, &scrapes, &handed_over)?;
         }
         Ok(Self {
             run,
@@ -208,12 +206,6 @@ pub(crate) fn child(command: &str) -> Result<Child, Failure> {
     Child::prepare(command).map_err(|e| Failure::from_text(&format!("{e:#}")).code("no-command"))
 }
 
-/// The counts of the exported records, which are served as well.
-pub(crate) fn served_counts(handed_over: &HandedOver) -> serve::OwnFamilies {
-    let records = handed_over.records.clone();
-    Box::new(move || records.families())
-}
-
 /// Loads a compiled script and runs it to its end.
 pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Child>) -> Result<RunResult, RunError> {
     let (run, LaunchInput { artifact, env, on_end, on_loaded: loaded }) = (launch.run, given);
@@ -233,8 +225,8 @@ pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Chil
         ..RenderOptions::default()
     };
     let shows_names = artifact.manifest.types().any(|ty| ty.contains_deferred(&builtins::names_container));
-    if launch.export.is_some() || shows_names {
-        kubernetes::start(run.warnings);
+    if let Some(exporters) = export::PROVIDED.get().filter(|_| launch.export.is_some() || shows_names) {
+        (exporters.name_containers)(run.warnings);
     }
     if let Some(why) = container::hidden_names().filter(|_| shows_names && run.warnings) {
         to_stderr(&format!("warning: {why}\n"));
@@ -273,7 +265,7 @@ pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Chil
         maps: Vec::new(),
         on_end,
         out: out_fd,
-        listener: launch.export.as_ref().and_then(Export::listener),
+        listener: launch.export.as_ref().and_then(|export| export.listener()),
         scrapes: launch.scrapes.clone(),
         costs: launch.measure.clone().map(|(limit, to)| Measure { limit, report: Box::new(move |costs| *to.borrow_mut() = Some(costs)) }),
         watched: launch.watched(to_file, renderer.options()),
@@ -316,15 +308,15 @@ impl Described {
         Ok(Arc::new(scrapes))
     }
 
-    /// Creates its metrics.
-    pub fn metrics(&self, settings: &Settings) -> Metrics {
-        Metrics::new(self.metrics.clone(), settings.max_series)
-    }
-
-    fn export(&self, run: &Run, settings: &Settings, scrapes: &Arc<Scrapes>, handed_over: &HandedOver) -> Result<Option<Export>, Failure> {
-        let Some(config) = run.otlp.clone() else { return Ok(None) };
-        let traced = require_cgroup(run)?.and_then(|cgroup| container::container_of_cgroup(cgroup.id));
-        Export::start(config, self.metrics(settings), scrapes, handed_over, traced.as_ref(), run.warnings).map(Some)
+    fn export(
+        &self,
+        run: &Run,
+        settings: &Settings,
+        scrapes: &Arc<Scrapes>,
+        handed_over: &HandedOver,
+    ) -> Result<Option<Box<dyn Export>>, Failure> {
+        let Some(exporters) = export::PROVIDED.get() else { return Ok(None) };
+        (exporters.export)(self, run, settings, scrapes, handed_over)
     }
 
     /// The state of a run before it begins.

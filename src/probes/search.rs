@@ -7,6 +7,7 @@
 
 use super::{Attach, Env, kprobe, syscall, tracepoint, uprobe, usdt};
 use crate::diag::{Diagnostic, Severity};
+use crate::part::Part;
 use crate::settings::{MissingProbes, Settings};
 use crate::syntax::ast::AttachPoint;
 use crate::system::{Feature, TargetInfo};
@@ -28,15 +29,32 @@ pub(super) trait Search: Sync {
     fn find(&self, point: &AttachPoint, env: &Env) -> Result<Vec<Place>, Diagnostic>;
 }
 
-static SEARCHES: [&dyn Search; 6] =
-    [&tracepoint::Tracepoint, &kprobe::KPROBE, &kprobe::KRETPROBE, &uprobe::UPROBE, &uprobe::URETPROBE, &usdt::Usdt];
+static IN_KERNEL: [&dyn Search; 3] = [&tracepoint::Tracepoint, &kprobe::KPROBE, &kprobe::KRETPROBE];
+static IN_BINARIES: [&dyn Search; 3] = [&uprobe::UPROBE, &uprobe::URETPROBE, &usdt::Usdt];
+
+/// Those for places in binaries.
+static PROVIDED: Part<&[&dyn Search]> = Part::new(&IN_BINARIES);
+
+/// Provides the search for places in binaries.
+pub fn provide() {
+    PROVIDED.provide(&IN_BINARIES);
+}
+
+fn searches() -> impl Iterator<Item = &'static dyn Search> {
+    IN_KERNEL.iter().chain(PROVIDED.get().unwrap_or_default()).copied()
+}
+
+/// Does the kind of this name, one of those that find places, find them in binaries?
+pub fn finds_in_binaries(name: &str) -> bool {
+    !IN_KERNEL.iter().any(|search| search.names().contains(&name))
+}
 
 /// The code for a pattern without matches, which is not an error if other attach points of the probe match.
 pub const NO_MATCH: &str = "no-match";
 
 /// Does `find` find the places of attach points that begin with this word?
 pub fn is_kind(name: &str) -> bool {
-    SEARCHES.iter().any(|search| search.names().contains(&name))
+    searches().any(|search| search.names().contains(&name))
 }
 
 /// The places of an attach point, of which there is at least one.
@@ -45,7 +63,7 @@ pub fn is_kind(name: &str) -> bool {
 /// Why there is none.
 pub fn find(point: &AttachPoint, env: &Env) -> Result<Vec<Place>, Diagnostic> {
     let kind = point.segments.first().map_or("", |kind| kind.text.as_str());
-    let Some(search) = SEARCHES.iter().find(|search| search.names().contains(&kind)) else {
+    let Some(search) = searches().find(|search| search.names().contains(&kind)) else {
         return Err(Diagnostic::error("unknown-probe", point.span, format!("no search for places of `{kind}`")));
     };
     let places = search.find(point, env)?;

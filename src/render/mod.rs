@@ -12,6 +12,7 @@ use std::sync::Arc;
 use crate::diag::plural;
 use crate::host::Reader;
 use crate::output::Output;
+use crate::part::Part;
 use crate::terminal::Canvas;
 use crate::value::{Hist, MapView, Value};
 
@@ -220,7 +221,7 @@ impl Default for RenderOptions {
 }
 
 /// A row: an argument of `-f`, and the endings of files that `-o` writes in this format.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Format {
     /// The name in `-f`.
     pub name: &'static str,
@@ -240,6 +241,8 @@ pub struct Format {
     pub shows: &'static [Content],
     /// It compares with [`RenderOptions::base`].
     pub compares: bool,
+    /// Every program has it.
+    pub everywhere: bool,
     /// How several runs share one output.
     pub shared: RunLabel,
     /// Creates the renderer of one run.
@@ -305,6 +308,7 @@ const DOCUMENT: Format = Format {
     lines: false,
     shows: &[],
     compares: false,
+    everywhere: false,
     shared: RunLabel::No,
     make: text::make,
 };
@@ -331,6 +335,7 @@ pub const FORMATS: &[Format] = &[
         endings: &[".txt"],
         doc: "Text. Messages about the run go to standard error.",
         shared: RunLabel::Prefix,
+        everywhere: true,
         shows: EVERYTHING,
         make: text::make,
         ..STREAM
@@ -340,6 +345,7 @@ pub const FORMATS: &[Format] = &[
         endings: &[".ndjson", ".json", ".jsonl"],
         doc: "One JSON object per line, including messages about the run.",
         shared: RunLabel::Field,
+        everywhere: true,
         shows: EVERYTHING,
         make: json::make,
         ..STREAM
@@ -355,6 +361,7 @@ pub const FORMATS: &[Format] = &[
         name: "state",
         doc: "The final contents of the maps as one line of JSON, which `rbt merge` adds up. All other output goes to standard error, except for maps that the script prints.",
         state: true,
+        everywhere: true,
         make: state::make,
         ..STREAM
     },
@@ -362,6 +369,7 @@ pub const FORMATS: &[Format] = &[
         name: "csv",
         endings: &[".csv"],
         doc: "One table for databases and spreadsheets. It has a row for each number (an entry of a map, a field of statistics, a bucket, a point of a series) and for each text. All rows have the same columns: type, name, the parts of the key, time, field, the bounds from and to, value, and text. Control characters are escaped. If the text of a key, a span or a line begins with =, +, -, @ or ' and is not a number, rbt puts ' before it, so that spreadsheets do not run it as a formula.",
+        everywhere: true,
         shows: EVERYTHING,
         make: csv::make,
         ..STREAM
@@ -416,9 +424,69 @@ pub const FORMATS: &[Format] = &[
     },
 ];
 
+/// The formats of this program.
+static PROVIDED: Part<&[Format]> = Part::new(FORMATS);
+
+/// Provides all formats. Without it, a program has those with [`Format::everywhere`].
+pub fn provide() {
+    PROVIDED.provide(FORMATS);
+}
+
+/// The formats that this program has; the first is the default.
+pub fn formats() -> &'static [Format] {
+    PROVIDED.get().unwrap_or(&EVERYWHERE)
+}
+
+const EVERYWHERE_COUNT: usize = {
+    let (mut count, mut at) = (0, 0);
+    while at < FORMATS.len() {
+        count += FORMATS[at].everywhere as usize;
+        at += 1;
+    }
+    count
+};
+
+/// The rows that every program has, copied at compile time: a program that refers to no others does not contain their code.
+static EVERYWHERE: [Format; EVERYWHERE_COUNT] = {
+    let mut all = [FORMATS[0]; EVERYWHERE_COUNT];
+    let (mut to, mut at) = (0, 0);
+    while at < FORMATS.len() {
+        if FORMATS[at].everywhere {
+            all[to] = FORMATS[at];
+            to += 1;
+        }
+        at += 1;
+    }
+    all
+};
+
+/// The names of all formats, and the endings of their files.
+static NAMES: [(&str, &[&str]); FORMATS.len()] = {
+    let mut all: [(&str, &[&str]); FORMATS.len()] = [("", &[]); FORMATS.len()];
+    let mut at = 0;
+    while at < FORMATS.len() {
+        all[at] = (FORMATS[at].name, FORMATS[at].endings);
+        at += 1;
+    }
+    all
+};
+
+/// Is it the name of a format that other programs have?
+pub fn is_lacking(name: &str) -> bool {
+    find(name).is_none() && NAMES.iter().any(|(known, _)| *known == name)
+}
+
+/// The name of the format that the ending of this file promises, if only other programs have it.
+pub fn lacking_format_of_file(path: &Path) -> Option<&'static str> {
+    let name = path.file_name()?.to_string_lossy().to_ascii_lowercase();
+    let fits = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
+    let found = NAMES.iter().find(|(_, endings)| fits(endings)).map(|(name, _)| *name)?;
+    format_of_file(path).is_none().then_some(found)
+}
+
 /// The row of this name.
 pub fn find(name: &str) -> Option<&'static Format> {
-    FORMATS.iter().find(|f| f.name == name)
+    formats().iter().find(|f| f.name == name)
 }
 
 /// The row with the ending of this file; the longest one decides.
@@ -428,7 +496,7 @@ pub fn format_of_file(path: &Path) -> Option<&'static Format> {
         let lengths = format.endings.iter().filter(|ending| name.ends_with(**ending)).map(|ending| ending.len());
         lengths.max().map(|length| (length, format))
     };
-    FORMATS.iter().filter_map(fits).max_by_key(|(length, _)| *length).map(|(_, format)| format)
+    formats().iter().filter_map(fits).max_by_key(|(length, _)| *length).map(|(_, format)| format)
 }
 
 /// Endings of files for which people expect a format that rbt does not write, and the ending of the nearest format.

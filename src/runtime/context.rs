@@ -14,14 +14,15 @@ use super::final_maps::FinalMaps;
 use super::load::{Loaded, MapFd};
 use super::poll::MAX_WAIT;
 use super::problems::Problems;
+use super::python::PYTHON;
 use super::signals::Signals;
 use super::stacks::Stacks;
-use super::symbolize::Symbols;
+use super::symbolize::Symbolize;
 use super::throttle::Throttle;
 use super::totals::Totals;
 use super::watch::Watch;
 use super::write::{Stream, Streams};
-use super::{Buffering, Listener, Scrapes, SessionCx, double_buffer, empty_result, load, maps, python};
+use super::{Buffering, Listener, Scrapes, SessionCx, double_buffer, empty_result, load, maps};
 use crate::builtins;
 use crate::codegen::artifact::{Manifest, Map, Program};
 use crate::diag::plain;
@@ -50,7 +51,7 @@ pub(super) struct RunContext<'a> {
     pub(super) manifest: &'a Manifest,
     pub(super) settings: &'a Settings,
     pub(super) invocation: &'a Invocation,
-    pub(super) symbols: &'a Symbols,
+    pub(super) symbols: &'a dyn Symbolize,
     pub(super) signals: &'a Signals,
     pub(super) boot_to_unix_ns: u64,
     pub(super) renderer: &'a mut dyn Renderer,
@@ -138,7 +139,7 @@ impl<'a> RunContext<'a> {
             manifest,
             settings,
             invocation,
-            symbols,
+            symbols: &**symbols,
             signals,
             boot_to_unix_ns: *boot_to_unix_ns,
             renderer,
@@ -639,7 +640,7 @@ impl Host for RunContext<'_> {
     }
 
     fn python_frame(&mut self, id: u64, offset: u32) -> Option<Frame> {
-        python::frame(id, offset)
+        PYTHON.get().and_then(|python| (python.frame)(id, offset))
     }
 
     fn boot_to_unix_ns(&self) -> u64 {

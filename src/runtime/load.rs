@@ -18,7 +18,7 @@ use super::privileges::{self, NotPermitted};
 use super::shared::Shared;
 use super::signals::Signals;
 use super::thread_table::Cells;
-use super::unwind::{self as unwind_tables, Unwinder};
+use super::unwind::{self as unwind_tables, Unwind};
 use super::verifier_log::VerifierError;
 use super::{attach_target, unloadable, verifier_log};
 use crate::codegen::artifact::{
@@ -60,7 +60,7 @@ pub(super) struct Loaded {
     /// The memory that programs share with rbt.
     pub state: Shared,
     /// The tables by which programs unwind stacks, and the program that identifies the files of the tables.
-    pub unwinder: Option<Arc<Unwinder>>,
+    pub unwinder: Option<Arc<dyn Unwind>>,
     pub identify_program: Option<RawFd>,
 }
 
@@ -100,12 +100,13 @@ pub(super) struct LoadContext<'a> {
 }
 
 /// The tables by which the object's programs unwind stacks, if any program needs them.
-fn unwinder(object: &OpenObject, settings: &Settings) -> anyhow::Result<Option<Arc<Unwinder>>> {
+fn unwinder(object: &OpenObject, settings: &Settings) -> anyhow::Result<Option<Arc<dyn Unwind>>> {
     if !object.maps().any(|map| map.name().to_str() == Some(unwind::POOLS)) {
         return Ok(None);
     }
     let options = unwind_tables::Options { memory: settings.unwind_memory, debug_dirs: settings.debug_dirs.clone() };
-    Unwinder::shared(&options).map(Some).context("cannot create the maps of unwind tables")
+    let make = unwind_tables::TABLES.get().context("this program has no tables for unwinding")?;
+    make(&options).map(Some).context("cannot create the maps of unwind tables")
 }
 
 /// The messages of loading to report.
@@ -311,7 +312,7 @@ fn prepare_maps(
     settings: &Settings,
     sys: &dyn TargetInfo,
     context: LoadContext,
-    unwinder: Option<&Unwinder>,
+    unwinder: Option<&dyn Unwind>,
 ) -> anyhow::Result<Option<u64>> {
     let cpus = sys.possible_cpus().max(1);
     let python = object.maps().any(|map| map.name().to_str() == Some(PYTHON_CODES));

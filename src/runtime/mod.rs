@@ -89,7 +89,7 @@ mod signals;
 mod source;
 mod stacks;
 mod state;
-pub mod symbolize;
+mod symbolize;
 mod test_run;
 mod tests_and_benches;
 mod thread_table;
@@ -119,7 +119,8 @@ pub use watch::WatchView;
 pub use write::Stream;
 
 use child::Child;
-use symbolize::Symbols;
+use python::PYTHON;
+use symbolize::{NoSymbols, SYMBOLS, Symbolize};
 
 /// When output is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -258,13 +259,13 @@ pub struct Session<'a> {
     not_attached: BTreeSet<String>,
     files: replaced_files::Files,
     /// Keeps the map of Python interpreters up to date.
-    python: Option<python::Processes>,
+    python: Option<Box<dyn python::Interpreters>>,
 }
 
 /// The part of a session that does not change.
 struct SessionCx<'a> {
     loaded: load::Loaded,
-    symbols: Symbols,
+    symbols: Box<dyn Symbolize>,
     signals: signals::Signals,
     manifest: &'a Manifest,
     settings: &'a Settings,
@@ -278,6 +279,13 @@ impl SessionCx<'_> {
     fn attach_cx<'a>(&'a self, sys: &'a dyn TargetInfo) -> attach::AttachCx<'a> {
         attach::AttachCx { settings: self.settings, sys, command: self.command }
     }
+}
+
+/// Provides the parts of a run that read files of user space.
+pub fn provide_user_space() {
+    symbolize::provide();
+    unwind::provide();
+    python::provide();
 }
 
 /// Loads a compiled script. Until the session is dropped, SIGINT and SIGTERM end the run instead of the process.
@@ -313,7 +321,8 @@ pub fn load<'a>(artifact: &'a Artifact, env: &Env<'a>, mut options: Options) -> 
     };
     let keep = settings.cache_user_symbols != Some(CacheUserSymbols::None);
     let wanted = symbolize::Options { demangle: settings.cpp_demangle, lines: settings.show_debug_info, cache_results: keep };
-    let symbols = Symbols::new(wanted).debug_dirs(&settings.debug_dirs);
+    let symbols = SYMBOLS.get().map_or_else(|| Box::new(NoSymbols) as Box<dyn Symbolize>, |make| make(wanted));
+    symbols.set_debug_dirs(&settings.debug_dirs);
     let watched = manifest.types().any(|ty| ty.contains_deferred(&builtins::is_user_code));
     if let Some(pid) = settings.pid.or((child > 0).then_some(child)).filter(|_| watched) {
         symbols.watch(pid);
@@ -362,9 +371,9 @@ pub fn load<'a>(artifact: &'a Artifact, env: &Env<'a>, mut options: Options) -> 
     session.cx.loaded.state.stop();
     session.attach(true, &mut |_| {})?;
     session.follow()?;
-    session.python = python::Processes::follow(&session.cx.loaded, settings.pid, sys.pid_namespace().is_some());
+    session.python = PYTHON.get().and_then(|python| (python.follow)(&session.cx.loaded, settings.pid, sys.pid_namespace().is_some()));
     if let (Some(python), Some(log), true) = (&session.python, &mut session.options.log, session.options.verbose) {
-        python.found.iter().for_each(|line| log(&plain(line)));
+        python.found().iter().for_each(|line| log(&plain(line)));
     }
     Ok(session)
 }

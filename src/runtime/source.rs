@@ -9,7 +9,7 @@ use super::context::{RunContext, SLOW_RECORD};
 use super::events::Events;
 use super::poll::wait;
 use super::problems;
-use super::python;
+use super::python::{self, PYTHON};
 use super::ring::{Drained, Ring};
 use super::shared::Shared;
 
@@ -184,7 +184,9 @@ fn do_batch(batch: &mut Batch, events: &mut Events, context: &mut RunContext) {
 /// Processes a record. Returns true if the next one follows immediately.
 fn do_record(record: &[u8], events: &mut Events, context: &mut RunContext) -> bool {
     if python::is_code(record) {
-        python::add_record(record);
+        if let Some(python) = PYTHON.get() {
+            (python.add_record)(record);
+        }
         return true;
     }
     context.date(record);

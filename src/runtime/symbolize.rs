@@ -18,6 +18,7 @@ use super::known_names::KnownNames;
 use super::mappings::{Backing, Mappings, Object};
 use super::perf_map::PerfMap;
 use super::word_hash::WordHash;
+use crate::part::Part;
 use crate::system::binary::debug_files::{DebugInformation, debug_information};
 use crate::system::binary::elf::{self, Segment};
 use crate::system::{Function, binary::demangle};
@@ -37,81 +38,35 @@ pub struct Options {
 
 /// Symbolizes addresses of the kernel and of processes. Keep one for the whole run: it remembers the tables it has read
 /// and the addresses it has seen. Costs nothing until it is used.
-#[derive(Debug)]
-pub struct Symbols {
-    options: Options,
-    state: RefCell<State>,
-}
-
-impl Symbols {
-    /// Reads nothing yet.
-    pub fn new(options: Options) -> Self {
-        Self { options, state: RefCell::default() }
-    }
-
+pub(super) trait Symbolize {
     /// Looks for separate debug information in these directories before the usual ones: see
     /// [`debug_information`].
-    pub fn debug_dirs(self, dirs: &[String]) -> Self {
-        self.state.borrow_mut().debug_dirs = dirs.to_vec();
-        self
-    }
-
+    fn set_debug_dirs(&self, dirs: &[String]);
     /// From now on, records the mappings of all processes, so that symbols remain available after a process has ended. It
-    /// takes 0.1 ms and some memory, and needs CAP_PERFMON; without it, it does nothing.
-    pub fn record(&self) {
-        self.state.borrow_mut().mappings.record();
-    }
-
-    /// [`Symbols::record`], and reads the existing mappings of all processes on a separate thread.
-    pub fn record_all(&self) {
-        self.state.borrow_mut().mappings.record_all();
-    }
-
-    /// [`Symbols::record`], and keeps the existing mappings of this process, with the files themselves in case they are
+    /// takes 0.1 ms and some memory, and needs CAP_PERFMON; without it, it does nothing. A separate thread reads the existing
+    /// mappings of all processes.
+    fn record_all(&self);
+    /// Records like [`Symbolize::record_all`], and keeps the existing mappings of this process, with the files themselves in case they are
     /// deleted. Call it before the process runs: after [`super::child::Child::prepare`], or for `-p`.
-    pub fn watch(&self, pid: u32) {
-        self.state.borrow_mut().mappings.watch(pid);
-    }
-
+    fn watch(&self, pid: u32);
     /// Keeps a file open that processes will run, in case it is replaced before their stacks are printed.
-    pub fn hold_file(&self, path: &Path) {
-        self.state.borrow_mut().mappings.hold_file(path);
-    }
-
+    fn hold_file(&self, path: &Path);
     /// Processes the new mappings. Call it regularly (every 100 ms to 1 s; it takes 1 µs if there are none), so that
     /// not too many are pending. For a child it need not be called before the exit, unless recording is not permitted:
     /// then mappings after the last call are unknown.
-    pub fn refresh(&self) {
-        let state = &mut *self.state.borrow_mut();
-        state.mappings.refresh();
-        for pid in state.mappings.compilers() {
-            state.perf_maps.entry(pid).or_default().open_map(pid);
-        }
-    }
-
+    fn refresh(&self);
     /// The message about addresses without a symbol because their mapping is unknown; nothing if there are none.
-    pub fn lost(&self) -> Option<String> {
-        self.state.borrow().mappings.lost()
-    }
-
+    fn lost(&self) -> Option<String>;
     /// Frames of a kernel stack, leaf first; for each address its inlined functions, innermost first, then the function
     /// itself. Addresses after the first are treated as return addresses: the function is that of the call, even if the
     /// call is its last instruction, while `offset` belongs to the address, as usual. An unknown address is a frame
     /// without a symbol.
-    pub fn kernel(&self, addrs: &[u64]) -> Vec<Frames> {
-        let state = &mut *self.state.borrow_mut();
-        addrs.iter().enumerate().map(|(i, addr)| state.kernel(self.options, *addr, i > 0)).collect()
-    }
-
-    /// Frames of a user stack, like [`Symbols::kernel`]. The process may have ended, if its mappings were recorded.
-    pub fn user(&self, pid: u32, addrs: &[u64]) -> Vec<Frames> {
-        let state = &mut *self.state.borrow_mut();
-        state.mappings.refresh();
-        addrs.iter().enumerate().map(|(i, addr)| state.user(self.options, pid, *addr, i > 0)).collect()
-    }
+    fn kernel(&self, addrs: &[u64]) -> Vec<Frames>;
+    /// Frames of a user stack, like [`Symbolize::kernel`]. The process may have ended, if its mappings were recorded.
+    fn user(&self, pid: u32, addrs: &[u64]) -> Vec<Frames>;
 
     /// The kernel function at an address: `ksym()`. None if unknown.
-    pub fn kernel_name(&self, addr: u64) -> Option<Frame> {
+    fn kernel_name(&self, addr: u64) -> Option<Frame> {
         // kallsyms also lists offsets of per-CPU data, as if they were low addresses
         if addr < 1 << 63 {
             return None;
@@ -120,8 +75,94 @@ impl Symbols {
     }
 
     /// The function at an address of a process, or at least the module: `usym()`. None if unknown.
-    pub fn user_name(&self, pid: u32, addr: u64) -> Option<Frame> {
+    fn user_name(&self, pid: u32, addr: u64) -> Option<Frame> {
         named(self.user(pid, &[addr]))
+    }
+}
+
+/// Symbolizes addresses.
+pub(super) static SYMBOLS: Part<fn(Options) -> Box<dyn Symbolize>> = Part::new(|options| Box::new(Symbols::new(options)));
+
+/// Provides [`SYMBOLS`].
+pub(super) fn provide() {
+    SYMBOLS.provide(|options| Box::new(Symbols::new(options)));
+}
+
+/// For a program without symbols, which refuses bundles that need them. All addresses are unknown.
+pub(super) struct NoSymbols;
+
+impl Symbolize for NoSymbols {
+    fn set_debug_dirs(&self, _dirs: &[String]) {}
+    fn record_all(&self) {}
+    fn watch(&self, _pid: u32) {}
+    fn hold_file(&self, _path: &Path) {}
+    fn refresh(&self) {}
+
+    fn lost(&self) -> Option<String> {
+        None
+    }
+
+    fn kernel(&self, addrs: &[u64]) -> Vec<Frames> {
+        addrs.iter().map(|addr| [Arc::new(Frame { addr: *addr, ..Frame::default() })].into()).collect()
+    }
+
+    fn user(&self, _pid: u32, addrs: &[u64]) -> Vec<Frames> {
+        self.kernel(addrs)
+    }
+}
+
+/// The symbols of files and of the kernel.
+#[derive(Debug)]
+struct Symbols {
+    options: Options,
+    state: RefCell<State>,
+}
+
+impl Symbols {
+    /// Reads nothing yet.
+    fn new(options: Options) -> Self {
+        Self { options, state: RefCell::default() }
+    }
+}
+
+impl Symbolize for Symbols {
+    fn set_debug_dirs(&self, dirs: &[String]) {
+        self.state.borrow_mut().debug_dirs = dirs.to_vec();
+    }
+
+    fn record_all(&self) {
+        self.state.borrow_mut().mappings.record_all();
+    }
+
+    fn watch(&self, pid: u32) {
+        self.state.borrow_mut().mappings.watch(pid);
+    }
+
+    fn hold_file(&self, path: &Path) {
+        self.state.borrow_mut().mappings.hold_file(path);
+    }
+
+    fn refresh(&self) {
+        let state = &mut *self.state.borrow_mut();
+        state.mappings.refresh();
+        for pid in state.mappings.compilers() {
+            state.perf_maps.entry(pid).or_default().open_map(pid);
+        }
+    }
+
+    fn lost(&self) -> Option<String> {
+        self.state.borrow().mappings.lost()
+    }
+
+    fn kernel(&self, addrs: &[u64]) -> Vec<Frames> {
+        let state = &mut *self.state.borrow_mut();
+        addrs.iter().enumerate().map(|(i, addr)| state.kernel(self.options, *addr, i > 0)).collect()
+    }
+
+    fn user(&self, pid: u32, addrs: &[u64]) -> Vec<Frames> {
+        let state = &mut *self.state.borrow_mut();
+        state.mappings.refresh();
+        addrs.iter().enumerate().map(|(i, addr)| state.user(self.options, pid, *addr, i > 0)).collect()
     }
 }
 
@@ -131,7 +172,7 @@ fn named(frames: Vec<Frames>) -> Option<Frame> {
 }
 
 /// The frames at one address, which all stacks that contain it share.
-type Frames = Arc<[Arc<Frame>]>;
+pub(super) type Frames = Arc<[Arc<Frame>]>;
 
 /// Addresses remembered before all are forgotten.
 const MAX_CACHED_ADDRESSES: usize = 1 << 16;

@@ -3,6 +3,7 @@
 //! [`SETTINGS`] has a row for each name of the environment and of `config` blocks. The environment overrides the block, and the
 //! flag of a row overrides both. Other flags set fields without a row.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::diag::{Diagnostic, Diagnostics, Span, nearest};
@@ -154,11 +155,23 @@ pub struct Settings {
     /// The kind of probes to run.
     pub mode: Mode,
     /// `--probe-filter`, a regular expression.
-    pub probe_filter: Option<Regex>,
+    pub probe_filter: Option<Arc<dyn NameFilter>>,
     /// Mechanisms to avoid (`--no-feature`).
     pub no_features: Vec<Mechanism>,
     /// Settings from flags, with their values: they take precedence over the `config` block and the environment.
     pub flags: Vec<(&'static str, String)>,
+}
+
+/// Selects probes by their names. A program that does not take the option does not contain regular expressions.
+pub trait NameFilter: std::fmt::Debug + Send + Sync {
+    /// Is this name selected?
+    fn is_match(&self, name: &str) -> bool;
+}
+
+impl NameFilter for Regex {
+    fn is_match(&self, name: &str) -> bool {
+        Regex::is_match(self, name)
+    }
 }
 
 /// The facts of one run, which are not settings: its parameters, and what was found out for it.

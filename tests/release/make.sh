@@ -40,11 +40,11 @@ main() {
     if ((${#binaries[@]} == 0)); then
         local target=${CARGO_TARGET_DIR:-target}
         cargo build --release --locked --bin rbt
-        cargo build --profile runner --locked --bin rbt-run
+        cargo build --profile runner --locked --bin rbt-run --bin rbt-run-small
         binaries=("$(together "$target" native)")
         if [[ $(uname -m) == x86_64 ]]; then
             tests/arm64/build.sh --release --locked
-            tests/arm64/build.sh -x cargo build --profile runner --locked --bin rbt-run
+            tests/arm64/build.sh -x cargo build --profile runner --locked --bin rbt-run --bin rbt-run-small
             binaries+=("$(together "$target/aarch64-unknown-linux-gnu" arm64)")
         fi
     fi
@@ -68,14 +68,14 @@ main() {
 together() { # TARGET NAME
     local to=$temporary/$2.binaries
     mkdir -p "$to"
-    cp "$1/release/rbt" "$1/runner/rbt-run" "$to"
+    cp "$1/release/rbt" "$1/runner/rbt-run" "$1/runner/rbt-run-small" "$to"
     echo "$to/rbt"
 }
 
 # Sets $machine, its name in Debian, and the prefix of its binary utilities.
 machine_of() {
     local headers file
-    for file in "$1" "$(dirname "$1")/rbt-run"; do
+    for file in "$1" "$(dirname "$1")"/rbt-run{,-small}; do
         headers=$(readelf -hlW "$file") || die "$file: not a binary"
         [[ $headers != *INTERP* ]] || die "$file is not linked statically"
         case $headers in
@@ -100,8 +100,8 @@ package() {
     machine_of "$1"
     work=$temporary/$machine
     install -D "$1" "$work/rbt"
-    install -D "$(dirname "$1")/rbt-run" "$work/rbt-run"
-    "$gnu-strip" "$work/rbt" "$work/rbt-run"
+    install "$(dirname "$1")"/rbt-run{,-small} "$work"
+    "$gnu-strip" "$work"/rbt{,-run,-run-small}
     third_party >"$work/THIRD-PARTY"
     tree
     archive
@@ -145,7 +145,7 @@ third_party() {
 tree() {
     local to=$work/tree/usr page completions=$temporary/completions
     install -D -m 755 "$work/rbt" "$to/bin/rbt"
-    install -D -m 755 "$work/rbt-run" "$to/bin/rbt-run"
+    install -m 755 "$work"/rbt-run{,-small} "$to/bin"
     for page in man/*.[1-9]; do
         mkdir -p "$to/share/man/man${page##*.}"
         gzip -9nc "$page" >"$to/share/man/man${page##*.}/${page##*/}.gz"
@@ -175,7 +175,7 @@ archive() {
     local name=rbt-$version-$machine completions=$temporary/completions
     local to=$work/$name
     mkdir -p "$to/man" "$to/completions"
-    cp "$work/rbt" "$work/rbt-run" README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT "$work/THIRD-PARTY" tests/release/Containerfile "$to"
+    cp "$work"/rbt{,-run,-run-small} README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT "$work/THIRD-PARTY" tests/release/Containerfile "$to"
     cp man/*.[1-9] "$to/man"
     cp "$completions/bash" "$to/completions/rbt.bash"
     cp "$completions/fish" "$to/completions/rbt.fish"
@@ -223,6 +223,7 @@ cp -a $work/tree/. %{buildroot}/
 %files
 /usr/bin/rbt
 /usr/bin/rbt-run
+/usr/bin/rbt-run-small
 /usr/share/bash-completion/completions/rbt
 /usr/share/fish/vendor_completions.d/rbt.fish
 /usr/share/zsh/site-functions/_rbt

@@ -19,6 +19,7 @@ use clap::{Arg, ArgAction, ArgMatches, ValueHint, value_parser};
 use super::values::{color, output_color};
 use super::{Expected, Program, Run};
 use crate::failure::Failure;
+use crate::parts;
 use crate::runtime::Buffering;
 use crate::settings::{Invocation, SETTINGS, Setting, Settings};
 
@@ -60,6 +61,8 @@ pub(super) struct Flag {
     tools: bool,
     /// True if it does not affect the compiled script: `rbt-run` takes it too.
     at_run: bool,
+    /// True if it needs the exporters: `rbt-run-small` does not have it.
+    exports: bool,
 }
 
 /// A flag with default values.
@@ -78,6 +81,7 @@ const FLAG: Flag = Flag {
     refused_by: &[],
     tools: false,
     at_run: false,
+    exports: false,
 };
 
 /// The value that a flag takes, and the function that applies it.
@@ -257,7 +261,8 @@ pub(super) fn tool_flags() -> impl Iterator<Item = Arg> {
 
 /// The flags that a compiled script takes.
 pub(super) fn bundle_flags() -> impl Iterator<Item = Arg> {
-    at_run().map(|(heading, flag)| flag.arg(heading))
+    let has_all = parts::are_provided();
+    at_run().map(move |(heading, flag)| flag.arg(heading).hide(flag.exports && !has_all))
 }
 
 /// The flags that verbs accept, and whether the help of verbs shows them.

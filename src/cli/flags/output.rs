@@ -7,7 +7,7 @@ use clap::ValueHint;
 use super::{FLAG, Flag, FlagGroup, FlagValue, Repeat, Verbs};
 use crate::cli::values::{self, COLORS, one_of};
 use crate::failure::Failure;
-use crate::render::{FORMATS, format_of_file};
+use crate::render::{self, format_of_file};
 use crate::runtime::Buffering;
 use crate::verdict;
 
@@ -75,8 +75,13 @@ fn report(text: &str) -> Result<(String, Option<PathBuf>), Failure> {
     Ok((format.name.to_string(), file.filter(|f| *f != "-").map(PathBuf::from)))
 }
 
+/// An option that only other programs have.
+fn lacking(option: String) -> Failure {
+    crate::parts::lacking(&option)
+}
+
 fn formats() -> Vec<&'static str> {
-    FORMATS.iter().map(|f| f.name).collect()
+    render::formats().iter().map(|f| f.name).collect()
 }
 
 const BUFFERING: &[&str] = &["line", "full", "none"];
@@ -92,6 +97,9 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
                    standard error. `-` stands for standard output",
             hint: ValueHint::FilePath,
             value: FlagValue::Path("FILE", |d, path| {
+                if let Some(format) = render::lacking_format_of_file(&path) {
+                    return Err(lacking(format!("the format {format} of -o {}", path.display())));
+                }
                 d.run.invocation.stamps |= format_of_file(&path).is_some_and(|format| format.timed);
                 d.run.outputs.push(path);
                 Ok(())
@@ -108,8 +116,11 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             letter: Some('f'),
             help: "Write the output in this format, whatever the extension of the file",
             value: FlagValue::Word("FORMAT", formats, |d, word| {
+                if render::is_lacking(word) {
+                    return Err(lacking(format!("-f {word}")));
+                }
                 let name = one_of(word, &formats(), "format")?;
-                d.run.invocation.stamps |= FORMATS.iter().any(|format| format.timed && format.name == name);
+                d.run.invocation.stamps |= render::formats().iter().any(|format| format.timed && format.name == name);
                 d.run.format = Some(name);
                 Ok(())
             }),
@@ -174,6 +185,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             verbs: Verbs::Show,
             tools: true,
             at_run: true,
+            exports: true,
             refused_by: &["build", "cost"],
             repeat: Repeat::Refused,
             ..FLAG
@@ -191,6 +203,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             verbs: Verbs::Show,
             tools: true,
             at_run: true,
+            exports: true,
             refused_by: &["build", "cost"],
             repeat: Repeat::Refused,
             ..FLAG
@@ -206,6 +219,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             needs: (&["serve"], "--serve"),
             tools: true,
             at_run: true,
+            exports: true,
             repeat: Repeat::Refused,
             ..FLAG
         },
@@ -220,6 +234,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             needs: (&["serve"], "--serve"),
             tools: true,
             at_run: true,
+            exports: true,
             repeat: Repeat::Refused,
             ..FLAG
         },
@@ -234,6 +249,7 @@ pub(super) const OUTPUT: FlagGroup = FlagGroup {
             needs: (&["serve-tls-cert"], "--serve-tls-cert"),
             tools: true,
             at_run: true,
+            exports: true,
             repeat: Repeat::Refused,
             ..FLAG
         },

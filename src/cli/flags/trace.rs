@@ -1,5 +1,7 @@
 //! Flags that choose what to trace.
 
+use std::sync::Arc;
+
 use clap::ValueHint;
 use regex::Regex;
 
@@ -85,7 +87,7 @@ pub(super) const TRACE: FlagGroup = FlagGroup {
                     let why = e.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
                     Failure::new(format!("--probe-filter: `{text}` is not a regular expression: {why}")).code("bad-filter")
                 };
-                d.run.settings.probe_filter = Some(Regex::new(text).map_err(wrong)?);
+                d.run.settings.probe_filter = Some(Arc::new(Regex::new(text).map_err(wrong)?));
                 Ok(())
             }),
             ..FLAG

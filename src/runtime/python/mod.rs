@@ -23,15 +23,52 @@ use super::mmap_events::{Event, Recorder};
 use super::poll::{eventfd, readable, wait, wake};
 use super::proc_maps::MapsLine;
 use crate::codegen::artifact::{IN_NAMESPACE, Process};
+use crate::part::Part;
 use crate::system::binary::python::{self, Python};
 use crate::system::machine::procfs;
+use crate::value::Frame;
 
-pub(super) use codes::{add_record, frame, is_code};
+pub(super) use codes::is_code;
+
+type FollowFn = fn(&Loaded, Option<u32>, bool) -> Option<Box<dyn Interpreters>>;
+
+/// The functions of this module.
+#[derive(Clone, Copy)]
+pub(super) struct Frames {
+    /// Fills the map with the existing processes (those of a process, if it is given), and starts the thread. None if no
+    /// program needs Python frames. The last argument: processes are identified by their numbers in rbt's PID namespace.
+    pub follow: FollowFn,
+    /// See [`codes::add_record`].
+    pub add_record: fn(&[u8]),
+    /// See [`codes::frame`].
+    pub frame: fn(u64, u32) -> Option<Frame>,
+}
+
+const FRAMES: Frames = Frames {
+    follow: |loaded, pid, in_namespace| Some(Box::new(Processes::follow(loaded, pid, in_namespace)?)),
+    add_record: codes::add_record,
+    frame: codes::frame,
+};
+
+/// Frames of Python.
+pub(super) static PYTHON: Part<Frames> = Part::new(FRAMES);
+
+/// Provides [`PYTHON`].
+pub(super) fn provide() {
+    PYTHON.provide(FRAMES);
+}
 
 /// Finds new interpreters until it is dropped.
-pub(super) struct Processes {
+pub(super) trait Interpreters {
     /// What was found at the start, for `-v`: a line for each file.
-    pub found: Vec<String>,
+    fn found(&self) -> &[String];
+    /// Reads the file of a program that rbt is about to start: it may run its first line before the thread has read it.
+    fn prepare(&self, program: &Path);
+}
+
+/// See [`Interpreters`].
+struct Processes {
+    found: Vec<String>,
     files: Arc<Files>,
     thread: Option<(JoinHandle<()>, OwnedFd)>,
 }
@@ -40,9 +77,8 @@ pub(super) struct Processes {
 const POLL_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Processes {
-    /// Fills the map with the existing processes (those of `pid`, if it is given), and starts the thread. None if no
-    /// program needs Python frames. `in_namespace`: processes are identified by their numbers in rbt's PID namespace.
-    pub fn follow(loaded: &Loaded, pid: Option<u32>, in_namespace: bool) -> Option<Self> {
+    /// See [`Frames::follow`].
+    fn follow(loaded: &Loaded, pid: Option<u32>, in_namespace: bool) -> Option<Self> {
         let map = loaded.python_processes?;
         // before the search, so that no mapping is missed in between
         let recorder = Recorder::open_prompt().ok();
@@ -57,9 +93,14 @@ impl Processes {
         let found = finder.found.iter().map(line).collect();
         Some(Self { found, files, thread: recorder.and_then(|recorder| watch(finder, recorder)) })
     }
+}
 
-    /// Reads the file of a program that rbt is about to start: it may run its first line before the thread has read it.
-    pub fn prepare(&self, program: &Path) {
+impl Interpreters for Processes {
+    fn found(&self) -> &[String] {
+        &self.found
+    }
+
+    fn prepare(&self, program: &Path) {
         // the name of the file, not that of a link to it
         let name = program.canonicalize().unwrap_or_else(|_| program.to_owned());
         if python::is_likely(&name) {

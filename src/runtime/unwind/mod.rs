@@ -34,6 +34,7 @@ use super::test_run;
 use crate::codegen::artifact::Process;
 use crate::codegen::artifact::unwind::{FileKey, MISSES_BYTES, MissingTable, NO_ROOM, VDSO};
 use crate::input;
+use crate::part::Part;
 use crate::system::binary::dynamic_loader::needed;
 use crate::system::binary::unwind as tables;
 use crate::system::machine::procfs;
@@ -54,12 +55,12 @@ const MAX_SEEN_FILES: usize = 1 << 16;
 const EARLIER_FILES_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The tables of this process.
-pub(super) struct Unwinder {
+struct Unwinder {
     state: Arc<Mutex<State>>,
     /// The same as `target` in the state.
     target: SharedTarget,
     recorder: SharedRecorder,
-    /// Receives a message when the tables of [`Unwinder::preload_earlier`] are made.
+    /// Receives a message when the tables of [`Unwind::preload_earlier`] are made.
     preload_done: Mutex<Option<Receiver<()>>>,
     stop: OwnedFd,
     wake: OwnedFd,
@@ -161,18 +162,55 @@ struct State {
     tasks: VecDeque<Task>,
     /// Reports of programs that are not handled yet.
     misses: Vec<MissingTable>,
-    /// A thread of [`Unwinder::preload_all`] is running.
+    /// A thread of [`Unwind::preload_all`] is running.
     preloads_all: bool,
     debug_dirs: Vec<String>,
     /// The loaded tables, for `-v`.
     loaded: Vec<String>,
 }
 
+/// Supplies the tables by which programs unwind stacks.
+pub(super) trait Unwind {
+    /// The map of this name, if it is one of those that programs share.
+    fn map(&self, name: &str) -> Option<BorrowedFd<'static>>;
+    /// Sets the program that identifies files: see [`IDENTIFY`](crate::codegen::artifact::unwind::IDENTIFY).
+    fn identify_by(&self, identify: RawFd);
+    /// Makes the tables of the files that a process, the target, has mapped.
+    fn preload_process(&self, pid: u32, prefetched: Option<Prefetch>);
+    /// Makes the tables of a program that is about to run, and of its libraries.
+    fn preload_program(&self, path: &Path);
+    /// Makes the thread build the tables of the files that a program mapped in earlier runs; rbt is about to run it as
+    /// this process.
+    fn preload_earlier(&self, program: &Path, pid: u32);
+    /// Waits for the tables of [`Unwind::preload_earlier`]. A program may end before the table of its largest file could be
+    /// read, and in that case a later run needs it as much.
+    fn wait_for_earlier(&self);
+    /// Starts a thread that builds the tables of all files that processes run now, at low priority. Files that programs miss do
+    /// not wait for it: it may have started on a large one.
+    fn preload_all(&self);
+    /// The tables loaded since the last call: a line each.
+    fn take_messages(&self) -> Vec<String>;
+}
+
+/// The tables of this process; created if there are none yet.
+pub(super) static TABLES: Part<SharedFn> = Part::new(shared);
+
+type SharedFn = fn(&Options) -> io::Result<Arc<dyn Unwind>>;
+
+/// Provides [`TABLES`].
+pub(super) fn provide() {
+    TABLES.provide(shared);
+}
+
+fn shared(options: &Options) -> io::Result<Arc<dyn Unwind>> {
+    Ok(Unwinder::shared(options)?)
+}
+
 impl Unwinder {
     /// The tables of this process; created if there are none yet.
     ///
     /// Errors: those of the kernel when it creates the maps.
-    pub fn shared(options: &Options) -> io::Result<Arc<Self>> {
+    fn shared(options: &Options) -> io::Result<Arc<Self>> {
         static SHARED: Mutex<Weak<Unwinder>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = shared.upgrade() {
@@ -210,14 +248,14 @@ impl Unwinder {
         spawn(Arc::clone(&state), stop.try_clone()?, wake.try_clone()?, Arc::clone(&recorder))?;
         Ok(Self { state, target, recorder, preload_done: Mutex::default(), stop, wake })
     }
+}
 
-    /// The map of this name, if it is one of those that programs share.
-    pub fn map(&self, name: &str) -> Option<BorrowedFd<'static>> {
+impl Unwind for Unwinder {
+    fn map(&self, name: &str) -> Option<BorrowedFd<'static>> {
         of(&self.state).maps.named(name)
     }
 
-    /// Sets the program that identifies files: see [`IDENTIFY`](crate::codegen::artifact::unwind::IDENTIFY).
-    pub fn identify_by(&self, identify: RawFd) {
+    fn identify_by(&self, identify: RawFd) {
         // SAFETY: the caller holds it open
         let fd = unsafe { BorrowedFd::borrow_raw(identify) }.try_clone_to_owned();
         let mut state = of(&self.state);
@@ -226,8 +264,7 @@ impl Unwinder {
         let _ = state.maps.wait_for_pools();
     }
 
-    /// Makes the tables of the files that a process, the target, has mapped.
-    pub fn preload_process(&self, pid: u32, prefetched: Option<Prefetch>) {
+    fn preload_process(&self, pid: u32, prefetched: Option<Prefetch>) {
         *of(&self.target) = Some(Target::new(pid, None));
         if let Some(prefetched) = prefetched {
             of(&self.state).prefetched = prefetched.finish();
@@ -239,16 +276,13 @@ impl Unwinder {
         of(&self.state).prefetched.clear();
     }
 
-    /// Makes the tables of a program that is about to run, and of its libraries.
-    pub fn preload_program(&self, path: &Path) {
+    fn preload_program(&self, path: &Path) {
         let mut state = of(&self.state);
         state.preload(path);
         needed(path).iter().for_each(|needed| state.preload(needed));
     }
 
-    /// Makes the thread build the tables of the files that a program mapped in earlier runs; rbt is about to run it as
-    /// this process.
-    pub fn preload_earlier(&self, program: &Path, pid: u32) {
+    fn preload_earlier(&self, program: &Path, pid: u32) {
         let earlier = MappedFilesCache::of(program);
         let (sender, receiver) = channel();
         let files = earlier.iter().flat_map(|earlier| &earlier.files).cloned().map(Task::Make);
@@ -258,18 +292,14 @@ impl Unwinder {
         wake(&self.wake);
     }
 
-    /// Waits for the tables of [`Unwinder::preload_earlier`]. A program may end before the table of its largest file could be
-    /// read, and in that case a later run needs it as much.
-    pub fn wait_for_earlier(&self) {
+    fn wait_for_earlier(&self) {
         if let Some(receiver) = of(&self.preload_done).take() {
             // errors: the time is over, or there is no thread
             let _ = receiver.recv_timeout(EARLIER_FILES_TIMEOUT);
         }
     }
 
-    /// Starts a thread that builds the tables of all files that processes run now, at low priority. Files that programs miss do
-    /// not wait for it: it may have started on a large one.
-    pub fn preload_all(&self) {
+    fn preload_all(&self) {
         let (Ok(stop), Ok(wakes)) = (self.stop.try_clone(), self.wake.try_clone()) else { return };
         if std::mem::replace(&mut of(&self.state).preloads_all, true) {
             return;
@@ -288,8 +318,7 @@ impl Unwinder {
         let _ = std::thread::Builder::new().name("rbt-preload".into()).spawn(work);
     }
 
-    /// The tables loaded since the last call: a line each.
-    pub fn take_messages(&self) -> Vec<String> {
+    fn take_messages(&self) -> Vec<String> {
         std::mem::take(&mut of(&self.state).loaded)
     }
 }

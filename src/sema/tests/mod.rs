@@ -3,6 +3,7 @@
 #![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::dump::dump;
 use super::{Tables, check_with};
@@ -10,7 +11,7 @@ use crate::builtins::{Accepts, Aggregate, Builtin, CallInfo, CallSite, Codegen, 
 use crate::diag::{Diagnostic, Diagnostics, Source};
 use crate::emit::{Builder, Operand};
 use crate::probes::{ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, ProbeKind, ProbeSite, ProgramType};
-use crate::settings::{Invocation, Settings};
+use crate::settings::{Invocation, NameFilter, Settings};
 use crate::state::AggregateState;
 use crate::syntax::ast::AttachPoint;
 use crate::system::fake::Fake;
@@ -500,7 +501,8 @@ fn sites_share_bodies() {
 
 #[test]
 fn settings_choose_probes() {
-    let settings = |f: &str| Settings { probe_filter: regex::Regex::new(f).ok(), ..Settings::default() };
+    let filter = |f: &str| Arc::new(regex::Regex::new(f).unwrap()) as Arc<dyn NameFilter>;
+    let settings = |f: &str| Settings { probe_filter: Some(filter(f)), ..Settings::default() };
     let text = "begin { exit(); } tracepoint:sched:* { exit(); }";
     let (script, _) = run(text, &settings("switch$")).unwrap();
     assert_eq!(script.probes.len(), 2);

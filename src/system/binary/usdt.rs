@@ -87,5 +87,5 @@ fn optimized((file, arch): (&Elf<'_>, &Arch), addr: u64, offset: u64) -> u64 {
         return 0;
     }
     let function = function_around(file, addr).and_then(|f| code(offset.checked_sub(addr - f.start)?, (f.end - f.start).try_into().ok()?));
-    if function.is_some_and(row.calls) { row.distance } else { 0 }
+    if function.is_some_and(arch.instructions().calls) { row.distance } else { 0 }
 }

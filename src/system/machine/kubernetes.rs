@@ -17,6 +17,7 @@ use crate::diag::plain;
 use crate::failure::reason;
 use crate::http::{Client, Endpoint, Request};
 use crate::input;
+use crate::part::Part;
 use crate::streams::to_stderr;
 use crate::tls::Trust;
 
@@ -60,6 +61,16 @@ struct Known {
     missing: BTreeMap<String, u32>,
 }
 
+type ListFn = fn(&Api) -> Result<Vec<Container>, String>;
+
+/// Asks the API.
+static LIST: Part<ListFn> = Part::new(Api::list);
+
+/// Provides the requests to the API.
+pub fn provide() {
+    LIST.provide(Api::list);
+}
+
 /// The thread's results, if a run wants names and there is an API.
 static NAMES: OnceLock<Option<&'static Names>> = OnceLock::new();
 
@@ -88,7 +99,10 @@ pub fn container(id: &str) -> Option<Container> {
 /// All containers of this node, as the API lists them now; none without an API.
 pub fn containers() -> Vec<Container> {
     let Some(api) = Api::of_pod(&|name| std::env::var(name).ok(), Path::new(ACCOUNT)) else { return Vec::new() };
-    api.list().unwrap_or_else(|why| {
+    let listed = LIST
+        .get()
+        .map_or_else(|| Err("this program does not ask the API of Kubernetes: run the bundle with rbt-run".into()), |list| list(&api));
+    listed.unwrap_or_else(|why| {
         report(&why);
         Vec::new()
     })

@@ -191,6 +191,56 @@ impl Live {
     }
 
     /// The index of functions, if the list has one.
+    /// See [`TargetInfo::has`]. `sys` is this machine, as queries about other facts see it.
+    pub(super) fn has_in(&self, sys: &dyn TargetInfo, feature: Feature) -> bool {
+        if feature == Feature::Btf && (self.types.get().is_some() || types_are_given()) {
+            return self.types().is_ok();
+        }
+        if self.attaches_nothing
+            && feature != Feature::Kprobe
+            && !*self.can_test_features.get_or_init(|| crate::system::kernel::features::may_ask().is_ok())
+        {
+            let known = inferred_features::KernelFacts { sys, config: &|_| None, symbols: &|| true };
+            return inferred_features::has(&known, feature);
+        }
+        let kept = !types_are_given();
+        if let Some(known) = known_features::get(feature).filter(|_| kept) {
+            return known;
+        }
+        // A positive answer is valid until the next boot; a negative one may have other reasons.
+        let (holds, lasts) = if feature == Feature::SharedStacks {
+            match self.types() {
+                Ok(types) => (types.named(TypeName::Enum, "priv_stack_mode").is_some(), true),
+                // Assume what is safe everywhere.
+                Err(_) => (true, false),
+            }
+        } else if matches!(feature, Feature::RecursionCheck | Feature::SocketCookie | Feature::StructArguments | Feature::ManyArguments) {
+            let facts = inferred_features::KernelFacts { sys, config: &|_| None, symbols: &|| false };
+            let holds = inferred_features::has(&facts, feature);
+            (holds, holds)
+        } else if feature == Feature::Trampoline {
+            let holds = *self.trampoline.get_or_init(|| {
+                // A function for tests of trampolines (net/bpf/test_run.c), which nothing else calls.
+                let test = self.prototype(Some(functions::KERNEL), "bpf_fentry_test1");
+                test.is_some_and(|p| crate::system::kernel::features::trampoline(p.id))
+            });
+            (holds, holds)
+        } else if feature == Feature::NumberPointers {
+            let holds = *self.number_pointers.get_or_init(|| {
+                // Its last argument has always been a `loff_t *`.
+                self.prototype(Some(functions::KERNEL), "vfs_read")
+                    .is_some_and(|p| crate::system::kernel::features::takes_argument(p.id, 3))
+            });
+            (holds, holds)
+        } else {
+            return self.features.has(feature);
+        };
+        if kept && lasts {
+            known_features::learn(feature, holds);
+        }
+        holds
+    }
+
     fn indexed(&self) -> Option<&Functions> {
         if self.function_list.is_some() {
             return self.functions().ok();
@@ -528,52 +578,7 @@ impl TargetInfo for Live {
     }
 
     fn has(&self, feature: Feature) -> bool {
-        if feature == Feature::Btf && (self.types.get().is_some() || types_are_given()) {
-            return self.types().is_ok();
-        }
-        if self.attaches_nothing
-            && feature != Feature::Kprobe
-            && !*self.can_test_features.get_or_init(|| crate::system::kernel::features::may_ask().is_ok())
-        {
-            let known = inferred_features::KernelFacts { sys: self, config: &|_| None, symbols: &|| true };
-            return inferred_features::has(&known, feature);
-        }
-        let kept = !types_are_given();
-        if let Some(known) = known_features::get(feature).filter(|_| kept) {
-            return known;
-        }
-        // A positive answer is valid until the next boot; a negative one may have other reasons.
-        let (holds, lasts) = if feature == Feature::SharedStacks {
-            match self.types() {
-                Ok(types) => (types.named(TypeName::Enum, "priv_stack_mode").is_some(), true),
-                // Assume what is safe everywhere.
-                Err(_) => (true, false),
-            }
-        } else if matches!(feature, Feature::RecursionCheck | Feature::SocketCookie | Feature::StructArguments | Feature::ManyArguments) {
-            let facts = inferred_features::KernelFacts { sys: self, config: &|_| None, symbols: &|| false };
-            let holds = inferred_features::has(&facts, feature);
-            (holds, holds)
-        } else if feature == Feature::Trampoline {
-            let holds = *self.trampoline.get_or_init(|| {
-                // A function for tests of trampolines (net/bpf/test_run.c), which nothing else calls.
-                let test = self.prototype(Some(functions::KERNEL), "bpf_fentry_test1");
-                test.is_some_and(|p| crate::system::kernel::features::trampoline(p.id))
-            });
-            (holds, holds)
-        } else if feature == Feature::NumberPointers {
-            let holds = *self.number_pointers.get_or_init(|| {
-                // Its last argument has always been a `loff_t *`.
-                self.prototype(Some(functions::KERNEL), "vfs_read")
-                    .is_some_and(|p| crate::system::kernel::features::takes_argument(p.id, 3))
-            });
-            (holds, holds)
-        } else {
-            return self.features.has(feature);
-        };
-        if kept && lasts {
-            known_features::learn(feature, holds);
-        }
-        holds
+        self.has_in(self, feature)
     }
 
     fn pid_namespace(&self) -> Option<(u64, u64)> {

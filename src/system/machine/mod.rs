@@ -5,6 +5,7 @@ pub mod cgroup;
 pub mod constants;
 pub mod container;
 pub mod glob;
+pub mod kernel_only;
 pub mod kubernetes;
 pub mod live;
 pub mod operands;

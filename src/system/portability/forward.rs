@@ -2,7 +2,7 @@
 
 /// Methods that give the answers of the target in a field. Before each, `$first` runs with `self`.
 macro_rules! forward {
-    ($to:ident, $first:expr; $($method:ident($($arg:ident: $ty:ty),*) -> $answer:ty;)*) => {
+    ($to:tt, $first:expr; $($method:ident($($arg:ident: $ty:ty),*) -> $answer:ty;)*) => {
         $(fn $method(&self, $($arg: $ty),*) -> $answer {
             let first: fn(&Self) = $first;
             first(self);

@@ -5,6 +5,7 @@
 //! facts that were shown to have no effect on the code.
 
 use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -169,6 +170,13 @@ pub struct Requirements {
 #[derive(Clone, Debug)]
 pub struct Difference(pub Question);
 
+impl Difference {
+    /// Is it only about the contents of a file?
+    pub fn is_of_file(&self) -> bool {
+        matches!(self.0, Question::Contents(..))
+    }
+}
+
 /// The bit of the ID of a struct that no answer contains.
 const FOREIGN: u32 = 1 << 31;
 
@@ -272,16 +280,25 @@ impl Requirements {
         }
     }
 
-    /// The files and the matches of patterns that must be the same.
+    /// The matches of patterns that must be the same.
     #[allow(clippy::wildcard_enum_match_arm)] // the others are not about places
     pub fn fixed_places(&self) -> impl Iterator<Item = String> {
         let is_fixed = |one: &&Requirement| match one.question {
             Question::MatchingTracepoints(..) | Question::MatchingFunctions(..) => one.free.is_empty(),
             Question::Binary(..) | Question::Markers(..) | Question::ResolveBinary(..) => one.free.is_empty(),
-            Question::Contents(..) | Question::MatchingRawTracepoints(..) => true,
+            Question::MatchingRawTracepoints(..) => true,
             _ => false,
         };
         self.asked.iter().filter(is_fixed).map(|one| one.question.to_string())
+    }
+
+    /// The files whose contents must be the same, because the code depends on their debug information.
+    #[allow(clippy::wildcard_enum_match_arm)] // the others are not about contents
+    pub fn fixed_files(&self) -> impl Iterator<Item = &Path> {
+        self.asked.iter().filter_map(|one| match &one.question {
+            Question::Contents(path) => Some(path.as_path()),
+            _ => None,
+        })
     }
 
     /// Must a kernel's answer agree in such a part?

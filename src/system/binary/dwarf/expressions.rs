@@ -93,13 +93,13 @@ impl<'a> Evaluation<'a> {
             Operation::Nop => return Ok(()),
             Operation::RegisterOffset { register, offset, .. } => {
                 let n = general(self.frame.arch, register.0).ok_or(NoLocation::Odd)?;
-                self.by_sp |= n == self.frame.arch.instructions.stack_pointer;
+                self.by_sp |= n == self.frame.arch.instructions().stack_pointer;
                 Number::Of(self.machine.register(n).plus(offset))
             }
             Operation::FrameOffset { offset } => Number::Of(self.frame_base()?.plus(offset)),
             Operation::CallFrameCFA => {
                 let arch = self.frame.arch;
-                Number::Of(Value::Sum(Base::Register(arch.instructions.stack_pointer), arch.stack_args.into()))
+                Number::Of(Value::Sum(Base::Register(arch.instructions().stack_pointer), arch.stack_args.into()))
             }
             Operation::UnsignedConstant { value } => Number::Known(value as i64),
             Operation::SignedConstant { value } => Number::Known(value),
@@ -173,7 +173,7 @@ impl<'a> Evaluation<'a> {
             if let Operation::FrameOffset { .. } = operation {
                 return Err(NoLocation::Odd);
             }
-            let sp = self.frame.arch.instructions.stack_pointer;
+            let sp = self.frame.arch.instructions().stack_pointer;
             self.by_sp |= matches!(operation, Operation::Register { register } if general(self.frame.arch, register.0) == Some(sp));
         }
         let base = inner.parts(*expression)?;

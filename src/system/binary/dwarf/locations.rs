@@ -422,7 +422,7 @@ impl Frame<'_> {
     /// The location of an argument's byte, if an argument can be there.
     fn source(&self, byte: Byte) -> Option<Source> {
         let known = |r: u8| self.arch.by_number.get(usize::from(r)).copied().filter(|at| self.registers.contains(at));
-        let base = |r: u8| if r == self.arch.instructions.stack_pointer { Some(self.arch.sp) } else { known(r) };
+        let base = |r: u8| if r == self.arch.instructions().stack_pointer { Some(self.arch.sp) } else { known(r) };
         match byte {
             Byte::Register(r, n) => Some(Source::Register { register: known(r)?, above: n.into() }),
             Byte::Memory(Base::Register(r), by) => Some(Source::Memory { register: base(r)?, offset: by, indirect: None }),

@@ -11,7 +11,7 @@ const MAX_INSTRUCTIONS: u32 = 400;
 
 /// The state at the entry of a function.
 pub fn entered(arch: &Arch) -> Machine {
-    Machine::entered(arch.instructions.stack_pointer, arch.stack_args)
+    Machine::entered(arch.instructions().stack_pointer, arch.stack_args)
 }
 
 /// The instructions of a function, followed from its entry.
@@ -56,8 +56,8 @@ impl<'a> Path<'a> {
             return false;
         }
         self.remaining -= 1;
-        let sp = self.arch.instructions.stack_pointer;
-        let length = match (self.arch.instructions.step)(rest, self.at, &mut self.machine, &mut self.compared) {
+        let sp = self.arch.instructions().stack_pointer;
+        let length = match (self.arch.instructions().step)(rest, self.at, &mut self.machine, &mut self.compared) {
             Successor::Next(length) => length,
             Successor::Branch(length, to) => {
                 let back = (self.entry..=self.at).contains(&to);

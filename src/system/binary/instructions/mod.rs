@@ -40,18 +40,18 @@ pub fn placed(path: &Path, function: &Function, offset: u64) -> InstructionBound
 /// Does an instruction start at `offset` in the function at this file offset? The code is decoded from the function's start
 /// as code of the machine that the file is for. `None` if the file cannot be read or the bytes are not code.
 pub fn starts_at(path: &Path, offset: u64, function_offset: u64) -> Option<bool> {
-    Some((elf::arch_of(path).instructions.starts)(&code(path, offset, function_offset)?))
+    Some((elf::arch_of(path).instructions().starts)(&code(path, offset, function_offset)?))
 }
 
 /// Offsets of the return instructions in the function of `size` bytes at this file offset. `None` as in [`starts_at`].
 pub fn returns(path: &Path, offset: u64, size: u64) -> Option<Vec<u64>> {
-    (elf::arch_of(path).instructions.returns)(&code(path, offset, size)?)
+    (elf::arch_of(path).instructions().returns)(&code(path, offset, size)?)
 }
 
 /// The length of the check with which the Go function of `size` bytes at this file offset begins: whether its stack is large enough.
 /// 0 if it begins otherwise.
 pub fn stack_check(path: &Path, offset: u64, size: u64) -> u64 {
-    code(path, offset, size.min(MAX_STACK_CHECK)).map_or(0, |code| (elf::arch_of(path).instructions.stack_check)(&code))
+    code(path, offset, size.min(MAX_STACK_CHECK)).map_or(0, |code| (elf::arch_of(path).instructions().stack_check)(&code))
 }
 
 fn code(path: &Path, offset: u64, size: u64) -> Option<Vec<u8>> {

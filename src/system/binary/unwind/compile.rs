@@ -61,7 +61,7 @@ fn from_data(data: &[u8]) -> Option<Compiler> {
     let object::File::Elf64(elf) = &file else { return None };
     let machine = elf.elf_header().e_machine.get(elf.endian()).0;
     let arch = arch::ALL.iter().find(|arch| arch.elf == machine && file.is_little_endian())?;
-    let loops = Loops::interpreter_in(&file, &arch.instructions);
+    let loops = Loops::interpreter_in(&file, arch.instructions());
     let recent = vec![(Rule::UNKNOWN, None); RECENT_RULES];
     let mut compiler = Compiler { arch, rules: Vec::new(), numbers: HashMap::new(), recent, spans: Vec::new(), loops, of_go: false };
     compiler.add_eh_frame(&file, data);
@@ -212,7 +212,7 @@ impl Compiler {
     /// Are the instructions of code without information followed? Some functions of Go change stacks, so their information must
     /// be known.
     fn follows(&self, data: &[u8]) -> bool {
-        self.arch.instructions.follow.is_some() && (self.of_go || !go::is_go(data))
+        self.arch.instructions().follow.is_some() && (self.of_go || !go::is_go(data))
     }
 
     /// Is less than half of the code described? The code that the C runtime adds to a program always is.
@@ -251,9 +251,9 @@ impl Compiler {
         let follows = self.follows(data);
         let mut gaps = UncoveredRanges::new(data, segments, follows, !spans.is_empty());
         if follows {
-            let is_code = |gap: &Range<u64>| gap.end - gap.start >= GAP || !(self.arch.instructions.is_padding)(gaps.code(gap));
+            let is_code = |gap: &Range<u64>| gap.end - gap.start >= GAP || !(self.arch.instructions().is_padding)(gaps.code(gap));
             let parts: Vec<Range<u64>> = code.iter().flat_map(|segment| uncovered(segment, &spans)).filter(is_code).collect();
-            gaps.follow(&self.arch.instructions, &parts);
+            gaps.follow(self.arch.instructions(), &parts);
         }
         for &&Segment { address: addr, size, .. } in &code {
             let first = spans.partition_point(|s| s.end <= addr);
@@ -294,11 +294,11 @@ impl Compiler {
         }
         let code = gaps.code(&gap);
         let before = gaps.code(&(gap.start.saturating_sub(16)..gap.start));
-        let continues = |code: &[u8]| (self.arch.instructions.is_padding)(code) || (self.arch.instructions.calls_clone3)(before, code);
+        let continues = |code: &[u8]| (self.arch.instructions().is_padding)(code) || (self.arch.instructions().calls_clone3)(before, code);
         if size < GAP && continues(code) {
             return pages.put(offset(gaps.segments(), gap.start), size, padding);
         }
-        let mut frames = gaps.frames(&self.arch.instructions, code, &gap).into_iter().peekable();
+        let mut frames = gaps.frames(self.arch.instructions(), code, &gap).into_iter().peekable();
         while let Some((start, frame)) = frames.next() {
             let end = frames.peek().map_or(gap.end, |(next, _)| *next);
             let rule = self.number(Rule::from_frame(frame, &self.arch.unwind));
@@ -310,7 +310,7 @@ impl Compiler {
     fn fill_around_signals(&mut self, pages: &mut Pages, gaps: &mut UncoveredRanges<'_>, gap: Range<u64>) {
         let code = gaps.code(&gap);
         let functions = gaps.functions_in(&gap);
-        let frames = (self.arch.instructions.frames)(code, gap.start, functions);
+        let frames = (self.arch.instructions().frames)(code, gap.start, functions);
         let is_signal = |frame: Frame| matches!(frame, Frame::Signal(_));
         if !frames.iter().any(|(_, frame)| is_signal(*frame)) {
             return;

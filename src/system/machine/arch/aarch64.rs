@@ -1,7 +1,6 @@
 //! AArch64.
 
 use super::super::operands::{self, At};
-use super::instructions;
 use super::{Arch, Call, Convention, ThreadRegister, Unwind};
 
 /// Offsets in `struct pt_regs` (arch/arm64/include/asm/ptrace.h), which starts with `struct user_pt_regs`. The offset
@@ -75,7 +74,6 @@ pub(super) const ARCH: Arch = Arch {
     },
     ordered_stores: false,
     private_stacks: false,
-    instructions: instructions::aarch64::INSTRUCTIONS,
     by_dwarf: &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31],
     vectors_by_dwarf: (64, 32),
     operand,

@@ -66,8 +66,6 @@ pub struct Arch {
     pub ordered_stores: bool,
     /// Its JIT gives programs private stacks (`bpf_jit_supports_private_stack`, Linux 6.13).
     pub private_stacks: bool,
-    /// Its instruction set.
-    pub instructions: Instructions,
     /// The processor's numbers of general registers by their DWARF numbers.
     pub by_dwarf: &'static [u8],
     /// DWARF numbers of vector registers: the first, and how many.
@@ -136,9 +134,6 @@ pub struct OptimizedUprobe {
     pub marker: &'static [u8],
     /// Distance of the latter from the former, in bytes.
     pub distance: u64,
-    /// Does the code of a function call others? The inserted call writes below the stack pointer, where only a function without
-    /// calls keeps data (its red zone).
-    pub calls: fn(&[u8]) -> bool,
     /// Number of the system call that the inserted call leads to. Made from anywhere else, it fails with ENXIO; kernels without
     /// optimized uprobes do not have it (ENOSYS).
     pub call: i64,
@@ -223,6 +218,11 @@ impl Arch {
     /// Is it the name of a system call of this architecture?
     pub fn has_syscall(&self, call: &str) -> bool {
         self.calls.iter().any(|(name, _)| *name == call)
+    }
+
+    /// Its instruction set. It is not a field, so that a program that reads no code does not contain decoders.
+    pub fn instructions(&self) -> &'static Instructions {
+        instructions::of(self)
     }
 
     /// The offset of a register.

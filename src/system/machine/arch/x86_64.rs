@@ -1,7 +1,6 @@
 //! x86-64.
 
 use super::super::operands::{self, At};
-use super::instructions;
 use super::{Arch, Call, Convention, OptimizedUprobe, ThreadRegister, Unwind};
 
 /// Offsets in `struct pt_regs` (arch/x86/include/asm/ptrace.h).
@@ -73,12 +72,7 @@ pub(super) const ARCH: Arch = Arch {
     return_address: None,
     trap: 1,
     // arch/x86/kernel/uprobes.c: `nop; nopl 0x0(%rax,%rax,1)`, and uprobe(2)
-    optimized_uprobe: Some(OptimizedUprobe {
-        marker: &[0x90, 0x0f, 0x1f, 0x44, 0x00, 0x00],
-        distance: 1,
-        calls: instructions::x86_64::calls,
-        call: 336,
-    }),
+    optimized_uprobe: Some(OptimizedUprobe { marker: &[0x90, 0x0f, 0x1f, 0x44, 0x00, 0x00], distance: 1, call: 336 }),
     // `call`, with the distance in the following four bytes.
     call: Call { operation: (24, 0xe8), mask: 0xff, distance: (0, 32, 0), back: 0 },
     extra_frames: 0,
@@ -104,7 +98,6 @@ pub(super) const ARCH: Arch = Arch {
     },
     ordered_stores: true,
     private_stacks: true,
-    instructions: instructions::x86_64::INSTRUCTIONS,
     // System V ABI, figure 3.36
     by_dwarf: &[0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15],
     vectors_by_dwarf: (17, 16),

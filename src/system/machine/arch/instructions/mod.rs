@@ -4,6 +4,8 @@ pub mod aarch64;
 mod state;
 pub mod x86_64;
 
+use super::Arch;
+
 pub use state::{Base, Byte, Machine, Successor, Value};
 
 /// The instruction set of a processor.
@@ -32,9 +34,19 @@ pub struct Instructions {
     /// The length of a Go function's check for room on its stack, which jumps to code that enlarges the stack and starts the function
     /// again; 0 if the code does not begin with it (`stacksplit` in Go's `src/cmd/internal/obj/*/obj*.go`).
     pub stack_check: fn(&[u8]) -> u64,
+    /// Does the code of a function call others? The call that the kernel inserts for an optimized uprobe writes below the stack
+    /// pointer, where only a function without calls keeps data (its red zone). It may also say so where it is not known.
+    pub calls: fn(&[u8]) -> bool,
     /// Executes the first instruction of the code, which is at this address, and records the value that it compares with the
     /// stack pointer.
     pub step: fn(&[u8], u64, &mut Machine, &mut Option<Value>) -> Successor,
+}
+
+/// That of an architecture.
+pub(super) fn of(arch: &Arch) -> &'static Instructions {
+    static ALL: [(&Arch, Instructions); 2] = [(&super::x86_64::ARCH, x86_64::INSTRUCTIONS), (&super::aarch64::ARCH, aarch64::INSTRUCTIONS)];
+    let known = ALL.iter().find(|(of, _)| of.name == arch.name).unwrap_or(&ALL[0]);
+    &known.1
 }
 
 /// See [`Instructions::follow`].

@@ -9,6 +9,8 @@ pub const INSTRUCTIONS: Instructions = Instructions {
     stack_pointer: SP,
     starts,
     is_padding: frames::is_padding,
+    // no uprobe is optimized
+    calls: |_| true,
     calls_clone3: |_, _| false,
     frames: frames::frames,
     follow: None,

@@ -15,6 +15,7 @@ pub const INSTRUCTIONS: Instructions = Instructions {
     starts,
     is_padding: frames::is_padding,
     // mov $435, %eax, and syscall
+    calls,
     calls_clone3: |before, code| before.ends_with(b"\xb8\xb3\x01\x00\x00") && code.starts_with(b"\x0f\x05"),
     frames: frames::frames,
     follow: Some(flow::follow),
