@@ -230,7 +230,8 @@ fn start_functions(path: &str) -> String {
     let list = fs::read_to_string(path).unwrap_or_else(|e| panic!("{path}: {e}"));
     let patterns = list.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let sections: String = patterns.map(|pattern| format!("    *({pattern})\n")).collect();
-    format!("SECTIONS {{\n  .text.rbt_start : {{\n{sections}  }}\n}} INSERT BEFORE .text;\n")
+    // The constructors of LLVM's global objects, which a start without the cache runs, follow.
+    format!("SECTIONS {{\n  .text.rbt_start : {{\n{sections}    *(.text.startup .text.startup.*)\n  }}\n}} INSERT BEFORE .text;\n")
 }
 
 /// Calls [`find`] for a required library, and reports an error if it is missing.

@@ -76,8 +76,10 @@
 //! - A script becomes one module (`emit::CodegenCx`). Each function has its own builder (`emit::Builder`). Values with a limited
 //!   lifetime describe the program (`emit::ProgramCx`) and the current part of it (`emit::Scope`).
 //! - LLVM runs `default<O2>` for BPF CPU v3 (v4 if the kernel supports it), but only a short list of passes for parts of long
-//!   programs that run rarely, and for scripts whose programs all run once: short `begin` and `end` without loops (`emit/passes.cpp`). The object is created and opened in memory. Every instruction has
-//!   the script's line, so rbt can report an error of the verifier at that line. A last pass makes each back
+//!   programs that run rarely, and for scripts whose programs all run once: short `begin` and `end` without loops
+//!   (`emit/passes.cpp`). Its back end runs without the passes that change nothing in such code, and for scripts that run
+//!   once without those that only make code faster (`emit/codegen.cpp`). The object is created and opened in memory. Every
+//!   instruction has the script's line, so rbt can report an error of the verifier at that line. A last pass makes each back
 //!   edge of a loop a jump, which kernels before 6.8 require (`emit/codegen.cpp`).
 //! - Scalars are 64-bit registers, extended by the sign of their type; everything else is memory. A value over 32 bytes
 //!   is in scratch memory: an array with four slots per CPU, which a program claims by an atomic exchange where it may
@@ -143,9 +145,10 @@
 //!   a `TargetInfo` only, so a recorder in front of it (`system/portability/questions.rs`) knows them all: a kept script is used if
 //!   the same queries have the same answers. So is the code of rbt's own functions, such as the walk along a stack, for
 //!   scripts that are new (`emit/known_code.rs`). They are most of the code of a script that takes user stacks.
-//! - Features of the kernel are kept until the next boot (`system/kernel/known_features.rs`), which spares a start 30 of 47 calls of
-//!   bpf(2) and a search in the kernel's BTF. libbpf's own tests of features are among them: the linker passes them on to
-//!   `runtime/libbpf_features.rs`.
+//! - Features of the kernel are tested when code first depends on them (`Asked` of `emit/module.rs`), and kept until the next boot
+//!   (`system/kernel/known_features.rs`). libbpf's own tests of features are among them: the linker passes them on to
+//!   `runtime/libbpf_features.rs`, which knows most of them from what rbt has found. A first start has 22 calls of bpf(2), of 47
+//!   before, and a later one 17.
 //! - A bundle (`bundle.rs`) has the same recorder in front of checking and compiling, so it knows every fact on which
 //!   its code depends; `rbt-run` (`runner.rs`) queries the facts again, by name, before it loads anything
 //!   (`system/portability/requirements.rs`). The effect of a fact on the code is found by compiling again with other answers

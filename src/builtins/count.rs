@@ -240,7 +240,7 @@ pub(super) fn update_max<'c>(e: &mut Builder<'_, 'c>, ptr: PointerValue<'c>, n: 
     let now = e.load_volatile(ptr, U64);
     let better = e.cmp(Cmp::Ugt, n, now);
     e.if_(better, |e| {
-        if !e.target.atomic_fetch {
+        if !e.target.atomic_fetch.holds() {
             return e.store(ptr, 0, 8, n);
         }
         let old = e.compare_exchange(ptr, now, n);

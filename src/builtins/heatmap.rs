@@ -154,7 +154,7 @@ fn update<'c>(e: &mut Builder<'_, 'c>, agg: &Agg, slot: PointerValue<'c>, v: Int
         stale,
         |e| {
             let first = e.or(round, e.weight());
-            if !e.target.atomic_fetch {
+            if !e.target.atomic_fetch.holds() {
                 return e.store(cell, 0, 8, first);
             }
             let found = e.compare_exchange(cell, old, first);

@@ -90,7 +90,7 @@ fn take_token<'c>(e: &mut Builder<'_, 'c>, state: PointerValue<'c>, passes: Poin
     // a full interval needs no attempt, which would write to the state
     let (_, first) = one_more(e, state, number, n);
     e.if_(first, |e| {
-        if !e.target.atomic_fetch {
+        if !e.target.atomic_fetch.holds() {
             let (more, _) = one_more(e, state, number, n);
             let yes = e.int(1);
             e.store(state, 0, 8, more);

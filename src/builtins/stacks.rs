@@ -294,7 +294,7 @@ impl<'c> Builder<'_, 'c> {
         no_frames: IntValue<'c>,
     ) -> IntValue<'c> {
         self.store(key, 0, 8, no_frames);
-        let id = match self.target.atomic_fetch && !self.scope.at_max_call_depth {
+        let id = match self.target.atomic_fetch.holds() && !self.scope.at_max_call_depth {
             true => {
                 let name = format!("stack_id_{words}_{each}");
                 self.call_on_memory(&name, [(frames, words * 8), (key, 8)], |e, frames, key| e.hashed_id((frames, words), each, key))
@@ -362,7 +362,7 @@ impl<'c> Builder<'_, 'c> {
         let frames = match of_kernel {
             true if raw => self.without_template(buffer),
             // kernels that jump are newer than such maps
-            true if self.knows_function() && self.target.allocates_in_any_context => self.with_function(buffer),
+            true if self.knows_function() && self.target.allocates_in_any_context.holds() => self.with_function(buffer),
             true if self.program.at_kernel_entry && self.own_frames() == 0 && limit > 1 => self.with_caller(buffer),
             false if self.program.at_entry && limit > 1 => self.with_caller(buffer),
             _ => taken,
@@ -382,7 +382,7 @@ impl<'c> Builder<'_, 'c> {
         const FULL: i64 = -7;
         // unless the loop is in a function that the verifier checks once, each try costs it as many iterations as a
         // stack has frames
-        let tries = if self.target.atomic_fetch && !self.scope.at_max_call_depth { MAX_RETRIES } else { 2 };
+        let tries = if self.target.atomic_fetch.holds() && !self.scope.at_max_call_depth { MAX_RETRIES } else { 2 };
         let done = self.scalar_slot();
         let (no, yes) = (self.int(0), self.int(1));
         self.store(done, 0, 8, no);
@@ -398,7 +398,7 @@ impl<'c> Builder<'_, 'c> {
                 e.store(done, 0, 8, yes);
                 e.break_();
             });
-            let same = if e.target.atomic_fetch || limit <= MAX_UNWOUND_FRAMES { e.same_words(frames, known, limit) } else { yes };
+            let same = if e.target.atomic_fetch.holds() || limit <= MAX_UNWOUND_FRAMES { e.same_words(frames, known, limit) } else { yes };
             e.if_(same, |e| {
                 e.store(done, 0, 8, yes);
                 e.break_();

@@ -45,7 +45,8 @@ use std::collections::BTreeSet;
 use crate::builtins::{self, MapId};
 use crate::diag::{Lines, Source, Span};
 use crate::emit::{
-    Builder, CodegenCx, CodegenOptions, Dumps, EmitError, Helper, KnownCode, Problem, Scope, StackLimits, TargetFeatures, new_context,
+    Asked, Builder, CodegenCx, CodegenOptions, Dumps, EmitError, Helper, KnownCode, Problem, Scope, StackLimits, TargetFeatures,
+    new_context,
 };
 use crate::probes::{Env, ProbeSite};
 use crate::sema::hir;
@@ -375,26 +376,23 @@ fn compile_within(
 }
 
 /// The features of the kernel that code generation depends on.
-fn target_features(script: &hir::Script, env: &Env, walks: Walks) -> TargetFeatures {
+fn target_features<'a>(script: &'a hir::Script, env: &Env<'a>, walks: Walks) -> TargetFeatures<'a> {
     let (sys, settings) = (env.sys, env.settings);
+    let has = |feature| Asked::when_needed(move || sys.has(feature));
     let first_sites = || script.probes.iter().filter_map(|p| p.sites.first());
     let in_user_space = first_sites().any(|s| s.kind.program(s, env).row().in_user_space);
     TargetFeatures {
         arch: sys.arch(),
         v4: sys.has(Feature::CpuV4),
-        atomic_fetch: sys.has(Feature::Fetch),
-        checks_recursion: !sys.has(Feature::RecursionCheck),
-        missing_helpers: NEWER_HELPERS
-            .iter()
-            .filter(|(_, feature, _)| !sys.has(*feature))
-            .map(|(helper, _, help)| (*helper, *help))
-            .collect(),
-        allocates_in_any_context: sys.has(Feature::AllocatesAnywhere),
-        loop_helper: sys.has(Feature::Loop) && !settings.refuses(Mechanism::BpfLoop),
+        atomic_fetch: has(Feature::Fetch),
+        checks_recursion: Asked::when_needed(move || !sys.has(Feature::RecursionCheck)),
+        newer_helpers: NEWER_HELPERS.map(|(helper, feature, help)| (helper, has(feature), help)).into(),
+        allocates_in_any_context: has(Feature::AllocatesAnywhere),
+        loop_helper: Asked::when_needed(move || sys.has(Feature::Loop) && !settings.refuses(Mechanism::BpfLoop)),
         walks_by_loop_helper: walks.by_loop_helper,
         inline_bounds: !settings.refuses(Mechanism::InlineBounds),
-        may_sleep: sys.has(Feature::SleepingUprobes),
-        shared_stacks: in_user_space && sys.has(Feature::SharedStacks),
+        may_sleep: has(Feature::SleepingUprobes),
+        shared_stacks: Asked::when_needed(move || in_user_space && sys.has(Feature::SharedStacks)),
         unwind: unwind::target(script, sys, settings, walks.unwinding),
     }
 }

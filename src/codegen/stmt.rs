@@ -249,7 +249,7 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// Sets the limit for a loop and those within it, for kernels without `bpf_loop`.
     fn limit_iterations(&mut self, stmt: &Stmt) {
-        if self.body.depth == 0 && !self.e.target.loop_helper {
+        if self.body.depth == 0 && !self.e.target.loop_helper.holds() {
             self.body.iteration_limit = walked::iteration_limit(stmt);
         }
     }
@@ -267,7 +267,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let max = self.e.int(MAX_ITERATIONS + 1);
         let beyond = self.e.cmp(Cmp::Ugt, times, max);
         let times = self.e.select(beyond, max, times);
-        let callback = self.loop_function(&name, &[true, false], self.e.target.loop_helper, |g, params| {
+        let callback = self.loop_function(&name, &[true, false], self.e.target.loop_helper.holds(), |g, params| {
             if let Some(BasicValue::IntValue(i)) = params.first() {
                 let ptr = g.loop_context();
                 let first = g.e.load(ptr, number, I64);
@@ -279,7 +279,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         });
         // for a number of iterations that is visibly zero, the kernel drops the callback and then misses it, so the
         // number is hidden from it (unless the verifier follows the iterations, which requires the number)
-        let times = match self.e.target.loop_helper {
+        let times = match self.e.target.loop_helper.holds() {
             true => {
                 let offset = self.e.alloc_scratch(8);
                 let kept = self.e.scratch_at(offset);
@@ -291,7 +291,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         };
         let r = self.e.bpf_loop(times, callback, ptr, limit);
         self.at(span);
-        if self.e.target.loop_helper {
+        if self.e.target.loop_helper.holds() {
             self.e.check(Helper::Loop, r, 1);
             self.e.if_(beyond, |e| {
                 let all = e.cmp(Cmp::Eq, r, e.int(MAX_ITERATIONS + 1));
@@ -308,7 +308,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     fn while_(&mut self, cond: &Expr, body: &[Stmt]) {
         let name = self.loop_name();
         let ptr = self.loop_context();
-        let callback = self.loop_function(&name, &[true, false], self.e.target.loop_helper, |g, _| {
+        let callback = self.loop_function(&name, &[true, false], self.e.target.loop_helper.holds(), |g, _| {
             let Some(iterations) = g.body.iterations else { crate::bug!("loops were counted") };
             let counter = g.e.scratch_at(iterations);
             let turn = g.e.load(counter, 0, I64);
@@ -332,7 +332,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         // one more than allowed, so that exceeding the limit is noticed
         let max = self.e.int(MAX_ITERATIONS + 1);
         let r = self.e.bpf_loop(max, callback, ptr, self.body.iteration_limit);
-        if self.e.target.loop_helper {
+        if self.e.target.loop_helper.holds() {
             self.e.check(Helper::Loop, r, 1);
         } else {
             self.left_early(r, max, self.body.iteration_limit, "while");

@@ -218,7 +218,7 @@ impl<'c> CodegenCx<'c> {
         };
         let mut e = Builder { cx: self, b, program, fun, scope: Scope::starting_at(Span::default()) };
         e.at(0, 1, 1);
-        if program.row().is_some_and(|row| row.in_user_space) && self.target.shared_stacks {
+        if program.row().is_some_and(|row| row.in_user_space) && self.target.shared_stacks.holds() {
             e.avoid_private_stack();
         }
         e
@@ -238,7 +238,7 @@ impl ProgramCx {
 
     /// Can it sleep on such a kernel? See `double_buffer.rs`.
     pub(super) fn can_sleep_on(&self, cx: &CodegenCx) -> bool {
-        self.row().is_some_and(|row| row.in_user_space) && cx.target.may_sleep && !cx.target.shared_stacks
+        self.row().is_some_and(|row| row.in_user_space) && cx.target.may_sleep.holds() && !cx.target.shared_stacks.holds()
     }
 }
 
@@ -307,7 +307,7 @@ impl<'c> Builder<'_, 'c> {
         let zero = self.int(default);
         ok(self.b.build_store(result, zero));
         ok(self.b.build_store(slot, self.ptrt().const_null()));
-        let busy = (self.target.checks_recursion && self.in_trampoline()).then(|| self.enter_alone());
+        let busy = (self.in_trampoline() && self.target.checks_recursion.holds()).then(|| self.enter_alone());
         let sleeps = self.fun.sleeps;
         if sleeps {
             self.count_sleeper(1);

@@ -147,7 +147,7 @@ impl<'a, 'c> Builder<'a, 'c> {
             None => {
                 let types = args.map(|(_, size)| self.debug.bytes_at(size));
                 // The kernel accepts pointers in such functions since Linux 5.12, which also brought atomics that fetch.
-                let kind = if self.target.atomic_fetch { SubprogramKind::GlobalWithMemory(types) } else { SubprogramKind::Static };
+                let kind = if self.target.atomic_fetch.holds() { SubprogramKind::GlobalWithMemory(types) } else { SubprogramKind::Static };
                 let mut inner = self.begin_inner(name, &[false, false], kind);
                 let params = inner.fun.function.get_params();
                 let (Some(BasicValueEnum::PointerValue(a)), Some(BasicValueEnum::PointerValue(b))) = (params.first(), params.get(1)) else {

@@ -64,7 +64,7 @@ impl<'a, 'c> Builder<'a, 'c> {
     /// Calls a function of a number and a pointer with each of 0 .. `times` until it returns 1, as `bpf_loop` does. The result
     /// is the number of calls. Without `bpf_loop`, they are at most `limit`, of up to [`MAX_WALKED_ITERATIONS`].
     pub fn bpf_loop(&mut self, times: IntValue<'c>, callback: PointerValue<'c>, ptr: PointerValue<'c>, limit: u64) -> IntValue<'c> {
-        if self.target.loop_helper {
+        if self.target.loop_helper.holds() {
             let none = self.int(0);
             return self.call(Helper::Loop, &[times.into(), callback.into(), ptr.into(), none.into()]);
         }
@@ -106,7 +106,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         numbers: &[IntValue<'c>],
         turn: impl FnOnce(&mut Self, IntValue<'c>, &[IntValue<'c>]) -> IntValue<'c>,
     ) -> IntValue<'c> {
-        if self.target.loop_helper && self.target.walks_by_loop_helper {
+        if self.target.loop_helper.holds() && self.target.walks_by_loop_helper {
             let ptr = self.alloc_kept(8 * numbers.len() as u32);
             for (place, number) in (0..).zip(numbers) {
                 self.store(ptr, 8 * place, 8, *number);

@@ -6,6 +6,9 @@
 //
 // The processor v3, which is that of kernels before Linux 6.6, has branches with offsets of 16 bits only. If a branch goes farther,
 // LLVM ends the process when it writes the object. This is reported as an error instead.
+//
+// Of the 120 passes of LLVM's back end, a third has nothing to do in BPF code of rbt, and most of the others only make code faster.
+// Setting them up and running them takes longer than generating the code of a short script.
 
 #include "subroutines.h"
 #include "llvm-c/Core.h"
@@ -22,6 +25,8 @@
 #include "llvm/IR/DiagnosticInfo.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
+#include "llvm/PassInfo.h"
+#include "llvm/PassRegistry.h"
 #include "llvm/Support/raw_ostream.h"
 #include "llvm/Target/TargetMachine.h"
 
@@ -132,19 +137,60 @@ public:
 
 char BranchRange::ID = 0;
 
+// Passes that change nothing, by the names that LLVM's options have for them.
+const StringLiteral IDLE[] = {
+    // Numbers of more than 64 bits, vectors, calls of libraries, and intrinsics that rbt does not use.
+    "expand-large-div-rem", "expand-large-fp-convert", "lower-constant-intrinsics", "replace-with-veclib", "partially-inline-libcalls",
+    "expandvp", "scalarize-masked-mem-intrin", "expand-reductions",
+    // Garbage collection, exceptions, instrumentation, `callbr`, variables of threads, and stack maps.
+    "gc-lowering", "shadow-stack-gc-lowering", "gc-analysis", "dwarf-eh-prepare", "funclet-layout", "post-inline-ee-instrument",
+    "fentry-insert", "xray-instrumentation", "patchable-function", "machine-sanmd", "safe-stack", "callbrprepare", "tlshoist",
+    "stackmap-liveness", "fixup-statepoint-caller-saved",
+    // The places of variables in debug information, which rbt does not describe.
+    "removeredundantdebugvalues", "livedebugvalues",
+    // What the BPF target does not request, and reports.
+    "localstackalloc", "machine-scheduler", "post-RA-sched", "shrink-wrap", "init-undef", "regallocscoringpass", "stack-frame-layout",
+};
+
+// Passes that only make code faster or smaller. Code that runs once needs none of them.
+const StringLiteral FASTER[] = {
+    "canon-freeze", "loop-reduce", "mergeicmps", "expand-memcmp", "consthoist", "codegenprepare", "early-tailduplication", "opt-phis",
+    "early-machinelicm", "machine-cse", "machine-sink", "peephole-opt", "rename-independent-subregs", "machine-cp", "machinelicm",
+    "postra-machine-sink", "machine-latecleanup", "tailduplication", "block-placement",
+};
+
+// Adds the passes that a script needs.
+class Needed : public legacy::PassManagerBase {
+public:
+  Needed(legacy::PassManager &passes, bool once) : passes(passes), once(once) {}
+
+  void add(Pass *pass) override {
+    const PassInfo *info = PassRegistry::getPassRegistry()->getPassInfo(pass->getPassID());
+    if (info && (is_contained(IDLE, info->getPassArgument()) || (once && is_contained(FASTER, info->getPassArgument()))))
+      delete pass;
+    else
+      passes.add(pass);
+  }
+
+private:
+  legacy::PassManager &passes;
+  bool once;
+};
+
 } // namespace
 
 // Generates an object or assembly, as LLVMTargetMachineEmitToMemoryBuffer does. Returns null if the target has no such output.
-// `known`: as for the passes.
+// `once`: all programs run once. `known`: as for the passes.
 extern "C" LLVMMemoryBufferRef rbt_generate(LLVMModuleRef module, LLVMTargetMachineRef target, LLVMCodeGenFileType kind,
-                                            const KnownCode *known) {
+                                            bool once, const KnownCode *known) {
   auto *machine = reinterpret_cast<LLVMTargetMachine *>(target);
   auto type = kind == LLVMAssemblyFile ? CodeGenFileType::AssemblyFile : CodeGenFileType::ObjectFile;
   SmallString<0> code;
   raw_svector_ostream out(code);
   legacy::PassManager passes;
+  Needed needed(passes, once);
   auto *info = new MachineModuleInfoWrapperPass(machine);
-  TargetPassConfig *config = machine->createPassConfig(passes);
+  TargetPassConfig *config = machine->createPassConfig(needed);
   config->setDisableVerify(true);
   passes.add(config);
   passes.add(info);

@@ -145,7 +145,7 @@ impl<'c> Builder<'_, 'c> {
     /// Adds to a counter, as a full memory barrier.
     fn ordered_add(&mut self, counter: PointerValue<'c>, more: u64) {
         let more = self.int(more);
-        if !self.target.atomic_fetch {
+        if !self.target.atomic_fetch.holds() {
             self.atomic_add(counter, more);
             return;
         }

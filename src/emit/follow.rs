@@ -75,7 +75,7 @@ impl<'c> CodegenCx<'c> {
     }
 
     fn followed_map(&self) -> PointerValue<'c> {
-        let flags = if self.target.allocates_in_any_context { NO_PREALLOC } else { 0 };
+        let flags = if self.target.allocates_in_any_context.holds() { NO_PREALLOC } else { 0 };
         self.declare_map(FOLLOWED, MapDef { kind: MapKind::Hash, key_size: 4, value_size: 8, max_entries: MAX_FOLLOWED, flags })
     }
 }

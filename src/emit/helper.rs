@@ -105,7 +105,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     fn call_any(&mut self, helper: Helper, args: &[BasicMetadataValueEnum<'c>], pointer: bool) -> BasicValueEnum<'c> {
-        if let Some((_, help)) = self.target.missing_helpers.iter().find(|(h, _)| *h == helper) {
+        if let Some((.., help)) = self.target.newer_helpers.iter().find(|(newer, has, _)| *newer == helper && !has.holds()) {
             let message = format!("this needs the helper `bpf_{}`, which this kernel lacks", helper.name());
             self.missing_helper_errors.borrow_mut().push(Diagnostic::error("no-helper", self.scope.span, message).help(*help));
         }

@@ -152,7 +152,7 @@ impl<'c> Builder<'_, 'c> {
             self.b.position_at_end(there);
             // The number of the slot, from 1, marks it as claimed: see [`Builder::slot_number`].
             let taken = self.add(index, self.int(1));
-            if self.target.atomic_fetch {
+            if self.target.atomic_fetch.holds() {
                 let old = ok(self.b.build_atomicrmw(AtomicRMWBinOp::Xchg, elem, taken, AtomicOrdering::SequentiallyConsistent));
                 let free = self.cmp_bit(Cmp::Eq, old, self.int(0));
                 ok(self.b.build_conditional_branch(free, got, next));
@@ -317,7 +317,7 @@ impl<'c> Builder<'_, 'c> {
     /// `*ptr += value`, atomically.
     pub fn atomic_add(&self, ptr: PointerValue<'c>, value: IntValue<'c>) {
         // For a constant 0, LLVM uses another operation, which kernels support only together with fetching atomics.
-        let value = if self.target.atomic_fetch { value } else { self.opaque(value) };
+        let value = if self.target.atomic_fetch.holds() { value } else { self.opaque(value) };
         ok(self.b.build_atomicrmw(AtomicRMWBinOp::Add, ptr, value, AtomicOrdering::Monotonic));
     }
 

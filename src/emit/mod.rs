@@ -78,7 +78,7 @@ pub use known_code::KnownCode;
 pub use loop_limit::{LoopLimit, SignalOffsets};
 pub use map::{IS_SET, MMAPABLE, MapDef, MapKind, NO_PREALLOC, Slots};
 pub use mem::align_at;
-pub use module::{CodegenCx, CodegenOptions, StackLimits, TargetFeatures};
+pub use module::{Asked, CodegenCx, CodegenOptions, StackLimits, TargetFeatures};
 use object::Errors;
 pub use object::{BuiltObject, Dumps, EmitError, new_context};
 pub use problem::Problem;

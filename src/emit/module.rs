@@ -1,6 +1,6 @@
 //! The module under construction, and its fixed properties.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, LazyCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use inkwell::AddressSpace;
@@ -18,49 +18,70 @@ use super::{Errors, Helper, MapDef, Problem, Slots, ThreadTable};
 use crate::diag::Diagnostic;
 use crate::system::machine::arch::{Arch, HERE};
 
+/// A property of the target kernel that is determined when code first depends on it: a test of the kernel takes a tenth of a
+/// millisecond.
+pub struct Asked<'k>(LazyCell<bool, Box<dyn FnOnce() -> bool + 'k>>);
+
+impl<'k> Asked<'k> {
+    /// A property that this function determines.
+    pub fn when_needed(ask: impl FnOnce() -> bool + 'k) -> Self {
+        Self(LazyCell::new(Box::new(ask)))
+    }
+
+    /// Does the kernel have the property?
+    pub fn holds(&self) -> bool {
+        *self.0
+    }
+}
+
+impl From<bool> for Asked<'_> {
+    fn from(known: bool) -> Self {
+        Self::when_needed(move || known)
+    }
+}
+
 /// The features of the target kernel that affect code.
-#[derive(Clone, Debug)]
-pub struct TargetFeatures {
+pub struct TargetFeatures<'k> {
     /// Its processor.
     pub arch: &'static Arch,
     /// It accepts instructions of BPF CPU version 4.
     pub v4: bool,
     /// Its atomic instructions can return the old value: see `acquire_scratch`.
-    pub atomic_fetch: bool,
+    pub atomic_fetch: Asked<'k>,
     /// Its trampolines do not prevent recursion, so programs do: see `enter_alone`.
-    pub checks_recursion: bool,
-    /// Helpers that it lacks, each with the requirement.
-    pub missing_helpers: Vec<(Helper, &'static str)>,
+    pub checks_recursion: Asked<'k>,
+    /// Helpers that it may lack, each with whether it has it, and the requirement.
+    pub newer_helpers: Vec<(Helper, Asked<'k>, &'static str)>,
     /// Programs can add map elements in any context.
-    pub allocates_in_any_context: bool,
+    pub allocates_in_any_context: Asked<'k>,
     /// It has a helper for loops: see [`Builder::bpf_loop`](super::Builder::bpf_loop).
-    pub loop_helper: bool,
+    pub loop_helper: Asked<'k>,
     /// Walks along stacks use that helper: see `bounded_loop`.
     pub walks_by_loop_helper: bool,
     /// The code itself, not a function, compares numbers with their bounds: see [`Builder::at_most`](super::Builder::at_most).
     pub inline_bounds: bool,
     /// It supports sleepable programs in user space.
-    pub may_sleep: bool,
+    pub may_sleep: Asked<'k>,
     /// It may give programs per-CPU stacks, even those on uprobes: see `avoid_private_stack`.
-    pub shared_stacks: bool,
+    pub shared_stacks: Asked<'k>,
     /// Parameters of unwinding with tables; `None` if user stacks follow frame pointers.
     pub unwind: Option<UnwindTarget>,
 }
 
-impl Default for TargetFeatures {
+impl Default for TargetFeatures<'_> {
     fn default() -> Self {
         Self {
             arch: HERE,
             v4: false,
-            atomic_fetch: true,
-            checks_recursion: false,
-            missing_helpers: Vec::new(),
-            allocates_in_any_context: true,
-            loop_helper: true,
+            atomic_fetch: true.into(),
+            checks_recursion: false.into(),
+            newer_helpers: Vec::new(),
+            allocates_in_any_context: true.into(),
+            loop_helper: true.into(),
             walks_by_loop_helper: true,
             inline_bounds: true,
-            may_sleep: true,
-            shared_stacks: true,
+            may_sleep: true.into(),
+            shared_stacks: true.into(),
             unwind: None,
         }
     }
@@ -139,7 +160,7 @@ pub struct CodegenCx<'c> {
     /// Errors of LLVM's back end. Boxed, because LLVM stores the address.
     pub(super) errors: Box<Errors>,
     /// The features of the kernel.
-    pub target: TargetFeatures,
+    pub target: TargetFeatures<'c>,
     /// The options of the run.
     pub options: CodegenOptions,
     pub(super) maps: RefCell<BTreeMap<String, (GlobalValue<'c>, MapDef)>>,

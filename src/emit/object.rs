@@ -128,12 +128,13 @@ extern "C" fn collect(info: LLVMDiagnosticInfoRef, errors: *mut c_void) {
 unsafe extern "C" {
     /// Runs LLVM's passes over a module. `known` may be null. In `passes.cpp`.
     fn rbt_optimize(module: LLVMModuleRef, machine: LLVMTargetMachineRef, passes: Passes, known: *const Callbacks);
-    /// Generates an object or assembly; null if there is none. Loops' back edges are jumps. `known`: as for the passes. In
-    /// `codegen.cpp`.
+    /// Generates an object or assembly; null if there is none. Loops' back edges are jumps. `once`: all programs run once.
+    /// `known`: as for the passes. In `codegen.cpp`.
     fn rbt_generate(
         module: LLVMModuleRef,
         machine: LLVMTargetMachineRef,
         kind: LLVMCodeGenFileType,
+        once: bool,
         known: *const Callbacks,
     ) -> LLVMMemoryBufferRef;
     /// Lets functions that are marked as alike share their code where it is, and returns the number of those that remain. In `alike.cpp`.
@@ -156,7 +157,7 @@ pub fn new_context(dumps: Dumps) -> Context {
 
 impl<'c> CodegenCx<'c> {
     /// A module for a script, whose own source is the first.
-    pub fn new(llcx: &'c Context, sources: &[Source], target: TargetFeatures, options: CodegenOptions) -> Self {
+    pub fn new(llcx: &'c Context, sources: &[Source], target: TargetFeatures<'c>, options: CodegenOptions) -> Self {
         Target::initialize_bpf(&InitializationConfig { asm_parser: false, asm_printer: true, ..Default::default() });
         let mut errors: Box<Errors> = Box::default();
         // SAFETY: the box lives as long as this value, which the context outlives; nothing is compiled after that
@@ -259,9 +260,10 @@ impl<'c> CodegenCx<'c> {
         // SAFETY: the module is well-formed, all live as long as this value, and nothing else uses the known code
         unsafe { rbt_optimize(self.module.as_mut_ptr(), self.machine.as_mut_ptr(), passes, reused) };
         let optimized = dumps.optimized.then(|| text(&self.module));
+        let once = matches!(passes, Passes::Once);
         let generate = |kind| {
             // SAFETY: as above, and the function returns a buffer of its own
-            let buffer = unsafe { rbt_generate(self.module.as_mut_ptr(), self.machine.as_mut_ptr(), kind, reused) };
+            let buffer = unsafe { rbt_generate(self.module.as_mut_ptr(), self.machine.as_mut_ptr(), kind, once, reused) };
             // SAFETY: not null, and nothing else has it
             (!buffer.is_null()).then(|| unsafe { MemoryBuffer::new(buffer) })
         };

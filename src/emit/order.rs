@@ -156,7 +156,7 @@ impl<'c> Builder<'_, 'c> {
     /// Does a function process each block of a list? The verifier checks such a function once, and a block in the loop as often
     /// as the loop has turns.
     fn calls_for_blocks(&self, words: u32) -> bool {
-        words >= 3 * BLOCK && self.target.atomic_fetch && !self.scope.at_max_call_depth
+        words >= 3 * BLOCK && self.target.atomic_fetch.holds() && !self.scope.at_max_call_depth
     }
 
     /// Adds a word to a hash: FNV-1a's multiplier, with the high half folded in.

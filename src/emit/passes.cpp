@@ -67,7 +67,7 @@ extern "C" void rbt_optimize(LLVMModuleRef module, LLVMTargetMachineRef target, 
     lean().run(*unwrap(module), modules);
     return;
   }
-  Subroutines subroutines(*unwrap(module), *machine, known, subroutine(), functions);
+  Subroutines subroutines(*unwrap(module), *machine, known, passes == ONCE, subroutine(), functions);
   if (passes == ONCE) {
     ModulePassManager once;
     once.addPass(createModuleToFunctionPassAdaptor(subroutine()));

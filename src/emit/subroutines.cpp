@@ -82,12 +82,12 @@ static void append_normalized(StringRef text, SmallVectorImpl<char> &to) {
 }
 
 static std::string key_of(const Function &function, const SetVector<GlobalValue *> &globals, const TargetMachine &machine,
-                          ModuleSlotTracker &slots) {
+                          bool once, ModuleSlotTracker &slots) {
   std::string text;
   raw_string_ostream out(text);
   unsigned major, minor, patch;
   LLVMGetVersion(&major, &minor, &patch);
-  out << major << '.' << minor << '.' << patch << ' ' << machine.getTargetCPU() << '\n';
+  out << major << '.' << minor << '.' << patch << ' ' << machine.getTargetCPU() << (once ? " once\n" : "\n");
   static_cast<const Value &>(function).print(out, slots);
   // the passes may use the values of constants
   for (const GlobalValue *global : globals)
@@ -104,8 +104,8 @@ static void bytes_of(StringRef key, uint8_t (&bytes)[16]) {
   std::copy_n(raw.begin(), std::min<size_t>(raw.size(), sizeof bytes), bytes);
 }
 
-Subroutines::Subroutines(Module &module, const TargetMachine &machine, const KnownCode *known, FunctionPassManager passes,
-                         FunctionAnalysisManager &analyses)
+Subroutines::Subroutines(Module &module, const TargetMachine &machine, const KnownCode *known, bool once,
+                         FunctionPassManager passes, FunctionAnalysisManager &analyses)
     : module(module), elsewhere(std::make_unique<Module>("elsewhere", module.getContext())) {
   SmallSetVector<Function *, 32> all;
   for (Function &function : module)
@@ -135,7 +135,7 @@ Subroutines::Subroutines(Module &module, const TargetMachine &machine, const Kno
     const uint8_t *code;
     size_t size;
     bool has_key = known && i < subroutines;
-    std::string key = has_key ? key_of(function, globals, machine, slots) : "";
+    std::string key = has_key ? key_of(function, globals, machine, once, slots) : "";
     uint8_t bytes[16];
     bytes_of(key, bytes);
     bool is_known = has_key && known->find(known->context, bytes, &code, &size);

@@ -30,17 +30,12 @@ pub enum SharingKey<'a> {
 /// The key of the sites that may share a program with this one. None if no other site may.
 pub fn shared<'a>(site: &'a ProbeSite, env: &Env) -> Option<Shared<'a>> {
     // perf links support cookies
-    let cookies = env.sys.has(Feature::PerfCookie);
+    let cookies = || env.sys.has(Feature::PerfCookie);
     if let Some(call) = syscall::syscall_of_site(site) {
-        return syscall::shared(call, cookies, env).map(Shared::SystemCalls);
+        return syscall::shared(call, cookies(), env).map(Shared::SystemCalls);
     }
     let alike = match &site.attach {
         Attach::Syscall { enter, .. } => SharingKey::Syscall(*enter),
-        _ if !cookies => return None,
-        Attach::Tracepoint { .. } => SharingKey::Tracepoint,
-        Attach::Uprobe { path, function_offset, stack_check, ret, .. } => SharingKey::Uprobe(path, *function_offset, *stack_check, *ret),
-        Attach::Kprobe { offset, wildcard, ret, .. } => SharingKey::Kprobe(*offset, *wildcard, *ret),
-        Attach::Usdt { path, args, .. } => SharingKey::Usdt(path, args),
         Attach::Begin
         | Attach::End
         | Attach::Signal
@@ -50,6 +45,11 @@ pub fn shared<'a>(site: &'a ProbeSite, env: &Env) -> Option<Shared<'a>> {
         | Attach::Iter { .. }
         | Attach::Perf { .. }
         | Attach::Breakpoint { .. } => return None,
+        _ if !cookies() => return None,
+        Attach::Tracepoint { .. } => SharingKey::Tracepoint,
+        Attach::Uprobe { path, function_offset, stack_check, ret, .. } => SharingKey::Uprobe(path, *function_offset, *stack_check, *ret),
+        Attach::Kprobe { offset, wildcard, ret, .. } => SharingKey::Kprobe(*offset, *wildcard, *ret),
+        Attach::Usdt { path, args, .. } => SharingKey::Usdt(path, args),
     };
     Some(Shared::Sites(site.kind.names(), alike))
 }

@@ -6,7 +6,13 @@
 
 use std::ffi::{c_int, c_void};
 
+use crate::system::Feature;
 use crate::system::kernel::known_features;
+
+/// Features of libbpf's list that every kernel with the instructions of BPF CPU version 4 (Linux 6.6) has, whatever its
+/// configuration: names of programs, global data, BTF and its kinds up to `ENUM64` (6.0), arrays that can be mapped,
+/// `expected_attach_type`, `bpf_probe_read_kernel`, `BPF_PROG_BIND_MAP`, and memory accounted to cgroups.
+const WITH_CPU_V4: &[u32] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14, 15, 17];
 
 // libbpf's own function. A program that is linked without the linker's option does not have it, and does not call the one below.
 #[cfg(target_os = "linux")]
@@ -21,7 +27,7 @@ unsafe extern "C" {
 #[unsafe(no_mangle)]
 extern "C" fn __wrap_feat_supported(cache: *mut c_void, feature: c_int) -> bool {
     let number = u32::try_from(feature).ok().filter(|_| cache.is_null());
-    if number.is_some_and(known_features::libbpf_knows) {
+    if number.is_some_and(|number| known_features::libbpf_knows(number) || is_implied(number)) {
         return true;
     }
     // SAFETY: these are the arguments of libbpf's call
@@ -30,4 +36,9 @@ extern "C" fn __wrap_feat_supported(cache: *mut c_void, feature: c_int) -> bool 
         known_features::learn_of_libbpf(number);
     }
     supported
+}
+
+/// Does it follow from what rbt itself has found? Compiling a script begins with the question for these instructions.
+fn is_implied(number: u32) -> bool {
+    WITH_CPU_V4.contains(&number) && known_features::get(Feature::CpuV4) == Some(true)
 }

@@ -88,7 +88,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     fn hash_of_code(&mut self, ptr: PointerValue<'c>, words: u32, before: IntValue<'c>) -> IntValue<'c> {
-        if self.target.loop_helper {
+        if self.target.loop_helper.holds() {
             let state = self.callback_args();
             self.store_ptr(state, 0, ptr);
             self.store(state, 8, 8, before);

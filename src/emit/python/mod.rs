@@ -140,7 +140,7 @@ impl<'c> CodegenCx<'c> {
     }
 
     fn python_processes(&self) -> PointerValue<'c> {
-        let flags = if self.target.allocates_in_any_context { NO_PREALLOC } else { 0 };
+        let flags = if self.target.allocates_in_any_context.holds() { NO_PREALLOC } else { 0 };
         let value_size = size_of::<Process>() as u32;
         let def = MapDef { kind: MapKind::Hash, key_size: 4, value_size, max_entries: MAX_PROCESSES, flags };
         self.declare_map(PYTHON_PROCESSES, def)
