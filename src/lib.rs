@@ -177,7 +177,12 @@
 //! - The limits of a run (`--max-overhead`, `--max-events`) are enforced by gates, which programs check first and user
 //!   space adjusts (`emit/gate.rs`, `runtime/throttle.rs`). A run that passes a gate has a weight, which travels with the number of
 //!   the site, and aggregations use it. Which probes may drop single runs is decided from the
-//!   script (`codegen/gates.rs`).
+//!   script (`codegen/gates.rs`). The return of a call finds the decision for its entry by the thread and the stack pointer, so
+//!   nested calls are told apart. Returns without one pass until an entry is dropped for the first time. Entries at the prompt share
+//!   maps, so they report how far these are estimates (`runtime/estimates.rs`).
+//! - Measured on Linux 7.3 and not used: one program for the entry and the return of a function by a trampoline (`fsession`) costs
+//!   what two cost (294 and 297 ns for empty ones). Its cookie, which could replace the map of a latency pair, saves 5 to 10 % of
+//!   the task storage's cost.
 //! - Detaching a perf-based probe takes the kernel tens of milliseconds. rbt prints the results first, and a forked
 //!   sweeper holds the descriptors while the process ends (`runtime/background_detach.rs`).
 //!

@@ -432,6 +432,7 @@ const AFTER_6_1: &[Feature] = &[
     Feature::KprobeSession,
     Feature::ManyArguments,
     Feature::SharedStacks,
+    Feature::PreemptedPrograms,
 ];
 const AFTER_5_10: &[Feature] = &[
     Feature::PerfCookie,

@@ -263,6 +263,7 @@ pub(crate) fn start(launch: &Launch, given: LaunchInput, child: &mut Option<Chil
             Box::new(move || replaces()) as Box<dyn FnOnce() -> _>
         }),
         maps: Vec::new(),
+        estimates: None,
         on_end,
         out: out_fd,
         listener: launch.export.as_ref().and_then(|export| export.listener()),

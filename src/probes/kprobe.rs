@@ -236,6 +236,9 @@ impl ProbeKind for Kprobe {
         if !env.sys.arch().always_has_trampolines && !env.sys.has(Feature::Trampoline) {
             return Lowering::literal("the kernel has no trampolines");
         }
+        if env.sys.has(Feature::PreemptedPrograms) {
+            return Lowering::literal("the kernel may preempt a program, and a trampoline then skips other runs");
+        }
         if [ContextFeatures::REGS, ContextFeatures::OVERRIDE].iter().any(|c| needs.features.contains(*c))
             || needs.args.iter().any(|a| matches!(a, ArgRef::Ctx))
         {

@@ -6,8 +6,8 @@
 //! | perf tracepoint, which the kernel looks up by the call's number | high | the slow path of entry |
 //! | raw tracepoint that all calls share | low | the slow path, and a run of the program |
 //!
-//! So rbt uses a trampoline if it is equivalent, and otherwise the perf tracepoint, unless the script traces enough of
-//! the system calls that the raw program costs less overall.
+//! So rbt uses a trampoline if it is equivalent, which it is not on a kernel that preempts programs, and otherwise the perf
+//! tracepoint, unless the script traces enough of the system calls that the raw program costs less overall.
 
 use std::borrow::Cow;
 
@@ -200,6 +200,10 @@ fn by_trampolines(calls: &[SystemCall], needs: &BodyNeeds, env: &Env) -> Option<
     let refused = env.settings.refuses(Mechanism::Fentry) || calls.len() > MAX_TRAMPOLINES;
     // a kernel stack would start elsewhere
     if refused || needs.features.contains(ContextFeatures::STACK) || !env.sys.has(Feature::Trampoline) {
+        return None;
+    }
+    // it would skip calls
+    if env.sys.has(Feature::PreemptedPrograms) {
         return None;
     }
     let same = |call: &SystemCall| call.enter || needs.only_after_entry && !noreturn::is_noreturn_syscall(call.name);

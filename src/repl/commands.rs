@@ -19,6 +19,7 @@ use crate::failure::{Failure, reason};
 use crate::frontend::entry::{EntryContext, Text};
 use crate::input;
 use crate::list;
+use crate::output::Step;
 use crate::output_files::{self, Outputs};
 use crate::probes;
 use crate::render::{RenderOptions, Renderer};
@@ -201,7 +202,7 @@ impl Prompt {
         let mut entry = workspace.with_entry_context(|cx| cx.parse(&text).and_then(|tree| cx.check(&text, tree))).map_err(fault)?;
         loop {
             let compiled = workspace.with_entry_context(|cx| cx.compile(&entry, Dumps::default()))?;
-            match entries::evaluate(&compiled.artifact, &entry.checked.env(&workspace.sys), workspace.named(), renderer) {
+            match entries::evaluate(&compiled.artifact, &entry.checked.env(&workspace.sys), workspace.shared(), renderer) {
                 Ok((out, _)) => return Ok(out),
                 Err(why) => workspace.with_entry_context(|cx| cx.refused(&mut entry, &compiled, &why))?,
             }
@@ -248,10 +249,17 @@ fn list_probes(prompt: &mut Prompt, pattern: &str) -> Result<LineResult, Failure
         return list_matching(prompt, pattern, false);
     }
     let definitions = prompt.workspace.definitions.borrow();
-    let defined = definitions.iter().map(|(n, source)| (format!("[{n}] {:<19}", "defined"), source.text.as_str()));
+    let defined = definitions.iter().map(|(n, source)| (format!("[{n}] {:<20}", "defined"), source.text.as_str()));
     let running = prompt.running.iter().map(|r| {
-        let state = if r.paused { "paused" } else { "runs" };
-        (format!("[{}] {state:<6} {:>12}", r.number, plural(r.probes, "probe ", "probes")), r.text.as_str())
+        let limited = || !prompt.workspace.estimates.steps(r.number).is_empty();
+        let state = if r.paused {
+            "paused"
+        } else if limited() {
+            "limited"
+        } else {
+            "runs"
+        };
+        (format!("[{}] {state:<7} {:>12}", r.number, plural(r.probes, "probe ", "probes")), r.text.as_str())
     });
     let columns = if prompt.is_interactive { terminal::size(std::io::stdout()).1 } else { usize::MAX };
     for (head, text) in defined.chain(running) {
@@ -488,6 +496,16 @@ fn cost(prompt: &mut Prompt, text: &str) -> Result<LineResult, Failure> {
         let each = if runs > 0.0 { ns / runs } else { 0.0 };
         let line = format!("{:<6} {:>12.0} {each:>8.0} {:>8.3}  {name}\n", format!("[{number}]"), runs * 1e9 / took, ns * 100.0 / took);
         prompt.print_reply(&line);
+    }
+    for number in prompt.running.iter().map(|running| running.number) {
+        for (probe, step) in prompt.workspace.estimates.steps(number) {
+            let state = match step {
+                Step::Sample { one_in } => format!("one in {one_in} of its runs is sampled to keep the limit"),
+                Step::Detach { .. } => "detached to keep the limit".into(),
+                Step::Attach => continue,
+            };
+            prompt.print_reply(&format!("{:<6} {probe}: {state}\n", format!("[{number}]")));
+        }
     }
     Ok(LineResult::Continue)
 }

@@ -16,7 +16,7 @@ use crate::cli::Run;
 use crate::codegen::artifact::Artifact;
 use crate::probes::Env;
 use crate::render::{self, RenderOptions, Renderer};
-use crate::runtime::{self, Options, Parts, Remote};
+use crate::runtime::{self, Estimates, EstimatesOfRun, Options, Parts, Remote};
 use crate::sema::hir;
 use crate::settings::{Invocation, MapLayout, Settings};
 use crate::system::machine::live::Live;
@@ -127,13 +127,15 @@ pub struct EntryStart<'a> {
     pub file: Option<Arc<File>>,
     /// The text to print when it has ended.
     pub end_message: String,
+    /// What limits do to the entries.
+    pub estimates: Arc<Estimates>,
 }
 
 /// Loads, attaches and runs an entry. The text of `announce` is shown once it is attached, before its own output.
 ///
 /// Errors: those of [`runtime::load`] and of attaching.
 pub fn start(start: EntryStart<'_>, announce: impl FnOnce(u64) -> String + Send + 'static) -> Result<Running, EntryError> {
-    let EntryStart { number, text, artifact, settings, invocation, maps, run, printer, file, end_message } = start;
+    let EntryStart { number, text, artifact, settings, invocation, maps, run, printer, file, end_message, estimates } = start;
     let remote = Arc::new(Remote::new()?);
     let over = Arc::new(AtomicBool::new(false));
     let (sender, messages) = mpsc::channel();
@@ -157,6 +159,7 @@ pub fn start(start: EntryStart<'_>, announce: impl FnOnce(u64) -> String + Send 
             on_attached: Some(Box::new(on_attached)),
             buffering: run.buffering,
             maps,
+            estimates: Some(EstimatesOfRun { all: estimates, run: Some(number) }),
             ..Options::default()
         };
         let ran =
@@ -216,9 +219,15 @@ fn interruptibly<T>(remote: &Remote, work: impl FnOnce() -> T) -> T {
 /// Runs something that terminates on this thread: its output, and its descriptors.
 ///
 /// Errors: as for [`start`].
-pub fn evaluate(artifact: &Artifact, env: &Env, maps: NamedMaps, renderer: &mut dyn Renderer) -> Result<(Vec<u8>, Parts), EntryError> {
+pub fn evaluate(
+    artifact: &Artifact,
+    env: &Env,
+    (maps, estimates): (NamedMaps, Arc<Estimates>),
+    renderer: &mut dyn Renderer,
+) -> Result<(Vec<u8>, Parts), EntryError> {
     let remote = Arc::new(Remote::new()?);
-    let options = Options { quiet: true, managed_by: Some(remote.clone()), maps, ..Options::default() };
+    let estimates = Some(EstimatesOfRun { all: estimates, run: None });
+    let options = Options { quiet: true, managed_by: Some(remote.clone()), maps, estimates, ..Options::default() };
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut session = runtime::load(artifact, env, options)?;
     let parts = session.parts()?;

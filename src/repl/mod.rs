@@ -27,7 +27,7 @@ use crate::input;
 use crate::launch::require::require_privileges;
 use crate::output_files::Destinations;
 use crate::probes::Attach;
-use crate::runtime::Parts;
+use crate::runtime::{Estimates, Parts};
 use crate::sema::hir;
 use crate::settings::Mode;
 use crate::streams::{CLOSED_PIPE, not_written, report};
@@ -65,6 +65,8 @@ struct Workspace {
     stacks: RefCell<NamedMaps>,
     /// Entries that only define things, and their numbers.
     definitions: RefCell<Vec<(usize, Source)>>,
+    /// What limits do to the entries.
+    estimates: Arc<Estimates>,
 }
 
 impl Workspace {
@@ -73,6 +75,11 @@ impl Workspace {
     }
 
     /// The maps, and those that belong to them.
+    /// The maps by name, and what limits do to the entries that use them.
+    fn shared(&self) -> (NamedMaps, Arc<Estimates>) {
+        (self.named(), self.estimates.clone())
+    }
+
     fn named(&self) -> NamedMaps {
         let maps = self.maps.borrow();
         maps.iter().map(|held| (held.map.name.clone(), held.fd.clone())).chain(self.stacks.borrow().iter().cloned()).collect()
@@ -120,8 +127,14 @@ pub fn prompt(run: &Run) -> Result<u8, Failure> {
     }
     let is_interactive = io::stdin().is_terminal() && io::stdout().is_terminal();
     let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
-    let workspace =
-        Rc::new(Workspace { run: run.clone(), sys, maps: RefCell::default(), stacks: RefCell::default(), definitions: RefCell::default() });
+    let workspace = Rc::new(Workspace {
+        run: run.clone(),
+        sys,
+        maps: RefCell::default(),
+        stacks: RefCell::default(),
+        definitions: RefCell::default(),
+        estimates: Arc::default(),
+    });
     interrupts::catch();
     let to = Destinations::of(run)?;
     if let Some(format) = to.document.or_else(|| to.beside.first().map(|(_, format)| *format)) {
@@ -466,7 +479,7 @@ impl Prompt {
             let (out, mut parts) = entries::evaluate(
                 artifact,
                 &entry.checked.env(&workspace.sys),
-                workspace.named(),
+                workspace.shared(),
                 &mut *entries::renderer(&workspace.run, settings, None)?,
             )?;
             self.keep(entry, &mut parts);
@@ -499,6 +512,7 @@ impl Prompt {
             printer: &self.printer,
             file: self.file.clone(),
             end_message: gone,
+            estimates: workspace.estimates.clone(),
         };
         let mut running = entries::start(start, announce)?;
         self.keep(entry, &mut running.parts);

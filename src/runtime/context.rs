@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use rustix::time::{ClockId, DynamicClockId};
 
+use super::estimates::EstimatesOfRun;
 use super::events::Events;
 use super::final_maps::FinalMaps;
 use super::load::{Loaded, MapFd};
@@ -34,7 +35,7 @@ use crate::render::{Rendered, Renderer};
 use crate::settings::{Invocation, Settings};
 use crate::state::{self, Printed};
 use crate::timeline::Spans;
-use crate::value::{Counts, Frame, MapView, MapViewKind, Pos, ShowOptions, Value, Weights};
+use crate::value::{Counts, Frame, MapView, MapViewKind, Pos, ShowOptions, Value, Weights, add_weights};
 
 /// Bytes of pending output that cause a write in every buffering mode.
 const FLUSH_THRESHOLD: usize = 64 * 1024;
@@ -123,6 +124,8 @@ pub(super) struct RunContext<'a> {
     pub(super) progress: Option<Progress>,
     /// Set after the loop.
     pub(super) throttle: Option<Throttle>,
+    /// What limits do to the runs that share maps with this one.
+    pub(super) estimates: Option<EstimatesOfRun>,
     /// See [`RunContext::close`].
     pub(super) counts: Vec<Counts>,
     /// Gets all output as well.
@@ -180,6 +183,7 @@ impl<'a> RunContext<'a> {
             shares_output: false,
             progress: None,
             throttle: None,
+            estimates: None,
             counts: Vec::new(),
             listener: None,
             source: None,
@@ -314,6 +318,22 @@ impl<'a> RunContext<'a> {
 
     /// How far the values of a map are estimates.
     pub(super) fn weights(&self, map: &Map) -> Option<Weights> {
+        let of_others = self.estimates.as_ref().and_then(|estimates| estimates.of_others(&map.name));
+        add_weights(self.own_weights(map), of_others)
+    }
+
+    /// Reports to the runs that share maps with this one how far their values are estimates.
+    pub(super) fn publish_weights(&self) {
+        let Some(estimates) = &self.estimates else { return };
+        for map in self.manifest.maps.iter().filter(|map| !map.weighted_by.is_empty()) {
+            if let Some(weights) = self.own_weights(map) {
+                estimates.publish(&map.name, weights);
+            }
+        }
+    }
+
+    /// How far the values that this run has added to a map are estimates.
+    fn own_weights(&self, map: &Map) -> Option<Weights> {
         let counters = self.loaded.state.probe_counters(&map.weighted_by);
         let detached = self.throttle.as_ref().map_or(Duration::ZERO, |throttle| throttle.detached_time(&map.weighted_by));
         let (passed, detached_ms) = (counters.ran, detached.as_millis() as u64);

@@ -16,7 +16,7 @@
 //!   state during the run; `totals`: what its keys have counted; `write`: output; `watch`: maps on the screen; `stacks`:
 //!   frames by stack ID
 //! - `shared`, `problems`: counters and failures of programs; `grace_period`: waiting for running programs
-//! - `throttle`, `cost`, `entry_cost`, `meter`: limits of a run, and what programs cost
+//! - `throttle`, `estimates`, `cost`, `entry_cost`, `meter`: limits of a run, and what programs cost
 //! - `run`: the loop; `signals`: signals from the user; `remote`: requests from another thread
 //! - `iter`: iterators over kernel objects; `tests_and_benches`: a script's tests and benchmarks
 //! - `child`: the command of `-c`; `follow`: its descendants; `symbolize` and its files: symbols;
@@ -54,6 +54,7 @@ pub mod cost;
 mod double_buffer;
 mod empty_result;
 mod entry_cost;
+mod estimates;
 mod events;
 mod final_maps;
 mod follow;
@@ -107,6 +108,7 @@ mod write;
 mod tests;
 
 pub use attach::AttachFailed;
+pub use estimates::{Estimates, EstimatesOfRun};
 pub use meter::{Costs, ProbeCost};
 pub use privileges::{NotPermitted, missing as missing_privileges};
 pub use remote::{Parts, Remote};
@@ -188,6 +190,8 @@ pub struct Options {
     pub watched: Option<WatchView>,
     /// Existing maps by name, which replace the script's maps of the same name.
     pub maps: Vec<(String, Arc<OwnedFd>)>,
+    /// What limits do to the runs that share them.
+    pub estimates: Option<EstimatesOfRun>,
     /// Names of sites that can replace each other. If none can be attached, rbt reports it even if `missing_probes` is
     /// `ignore`.
     pub blocks: Vec<Vec<String>>,

@@ -42,7 +42,8 @@ impl Session<'_> {
         if self.options.dry_run {
             return Ok(Exit { status: 0, child: None });
         }
-        let context = RunContext::new(&self.cx, renderer, out, err);
+        let mut context = RunContext::new(&self.cx, renderer, out, err);
+        context.throttle = throttle;
         let mut events = EventLoop {
             child: self.child.take(),
             cgroup: removed_cgroup::Watch::new(self.cx.settings, self.cx.invocation),
@@ -52,7 +53,6 @@ impl Session<'_> {
             meter: None,
             refreshed: Instant::now(),
             context,
-            throttle,
             cx: &self.cx,
             sys: self.sys,
             links: &mut self.links,
@@ -109,7 +109,6 @@ struct EventLoop<'a> {
     child: Option<Child>,
     context: RunContext<'a>,
     /// Keeps the limits of the run.
-    throttle: Option<Throttle>,
     /// Measures the cost of the run.
     meter: Option<Meter>,
     cgroup: removed_cgroup::Watch,
@@ -183,9 +182,16 @@ impl EventLoop<'_> {
             self.refreshed = Instant::now();
         }
         context.stacks.make_room(&context.loaded.state, done.is_complete);
-        if let Some(throttle) = &mut self.throttle {
+        if let Some(mut throttle) = context.throttle.take() {
             let steps = throttle.update(self.cx, self.links, self.sys);
-            steps.into_iter().for_each(|step| context.say(Output::Limited(step)));
+            context.throttle = Some(throttle);
+            context.publish_weights();
+            for step in steps {
+                if let Some(estimates) = &context.estimates {
+                    estimates.publish_step(&step);
+                }
+                context.say(Output::Limited(step));
+            }
         }
         if let Some(meter) = &mut self.meter {
             meter.update(self.cx);
@@ -222,7 +228,7 @@ impl EventLoop<'_> {
     fn max_wait(&self) -> Duration {
         let checks = self.watched || self.meter.is_some() || self.context.watch.is_some() || self.cgroup.is_active();
         let wait = self.context.stacks.max_wait(&self.context.loaded.state, if checks { MAX_WAIT } else { self.idle_wait });
-        self.cx.signals.max_wait(self.throttle.as_ref().map_or(wait, |throttle| throttle.max_wait(wait)))
+        self.cx.signals.max_wait(self.context.throttle.as_ref().map_or(wait, |throttle| throttle.max_wait(wait)))
     }
 
     /// Waits for a record or another event of the loop.
@@ -254,7 +260,7 @@ impl EventLoop<'_> {
             progress.at("printing the results");
             self.context.progress = Some(progress);
         }
-        self.context.throttle = self.throttle.take();
+        self.context.publish_weights();
         self.cx.signals.results_begin();
         self.source.finish(&mut self.context);
         let status = self.context.exit.take();
@@ -335,6 +341,7 @@ fn configure(context: &mut RunContext, options: &mut Options) {
         context.final_contents = FinalMaps::new(context.manifest, &names);
     }
     context.scrapes.clone_from(&options.scrapes);
+    context.estimates.clone_from(&options.estimates);
     context.out_fd = options.out.take();
     context.totals = options.scrapes.is_some().then(|| Totals::new(context.settings.max_series));
     if let Some(wanted) = options.watched.take() {

@@ -180,11 +180,13 @@ pub enum Feature {
     StructArguments,
     /// Trampolines pass arguments that are not in registers (Linux 6.6 on x86_64, 6.17 on arm64).
     ManyArguments,
+    /// The kernel may run another task in the middle of a program (`preempt=full` or `lazy`), and a trampoline then skips runs.
+    PreemptedPrograms,
 }
 
 impl Feature {
     /// All features.
-    pub const ALL: [Feature; 25] = [
+    pub const ALL: [Feature; 26] = [
         Feature::UprobeMulti,
         Feature::PerfCookie,
         Feature::RawTracepointCookie,
@@ -210,12 +212,13 @@ impl Feature {
         Feature::RecursionCheck,
         Feature::StructArguments,
         Feature::ManyArguments,
+        Feature::PreemptedPrograms,
     ];
 
     /// Does having it forbid something? Code for a kernel with such a limit also runs without it; for all other
     /// features, the reverse holds.
     pub fn is_limit(self) -> bool {
-        matches!(self, Feature::ShortKeys | Feature::SharedStacks)
+        matches!(self, Feature::ShortKeys | Feature::SharedStacks | Feature::PreemptedPrograms)
     }
 
     /// Finds a feature by the name of its variant, which snapshots and tests use.

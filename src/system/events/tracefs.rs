@@ -289,7 +289,8 @@ fn open_at(folder: impl AsFd, path: impl Arg, flags: OFlags) -> io::Result<Owned
     Ok(openat(folder, path, flags | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-fn own_mount(kind: &str) -> io::Result<OwnedFd> {
+/// A mount of a file system that only this process sees.
+pub(in crate::system) fn own_mount(kind: &str) -> io::Result<OwnedFd> {
     let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(&context)?;
     Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?)

@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::system::Feature;
-use crate::system::kernel::{known_features, prog_type};
+use crate::system::kernel::{known_features, preemption, prog_type};
 use crate::system::machine::rights;
 
 /// Caches the results of one run.
@@ -62,6 +62,8 @@ fn probe(feature: Feature) -> Answer {
     let holds = match feature {
         Feature::ShortKeys => return short_keys(),
         Feature::AllocatesAnywhere => return allocates_anywhere(),
+        // the administrator can change it
+        Feature::PreemptedPrograms => return Answer { holds: preemption::preempts_programs(), lasts: false },
         // Only creating a link is conclusive: older kernels load the program and ignore an unknown `expected_attach_type`.
         Feature::UprobeMulti => uprobe_multi(),
         Feature::KprobeMulti => kprobe_multi(TRACE_KPROBE_MULTI),

@@ -7,5 +7,6 @@ pub mod known_features;
 pub mod noreturn;
 pub mod object_limits;
 pub mod object_needs;
+mod preemption;
 pub mod prog_type;
 pub mod trampolines;

@@ -63,6 +63,7 @@ const ROWS: &[(Feature, Shows)] = &[
     (Feature::KprobeSession, |s| and(s.enumerator("BPF_TRACE_KPROBE_SESSION"), s.option("FPROBE"))),
     (Feature::UprobeMulti, |s| and(s.enumerator("BPF_TRACE_UPROBE_MULTI"), s.option("UPROBE_EVENTS"))),
     (Feature::Trampoline, |s| and(s.option("BPF_JIT")?, s.option("DYNAMIC_FTRACE_WITH_DIRECT_CALLS"))),
+    (Feature::PreemptedPrograms, |s| Some(!(s.option("PREEMPT_NONE")? || s.option("PREEMPT_VOLUNTARY")?))),
     (Feature::RecursionCheck, |s| Some(s.member("bpf_prog_info", "recursion_misses"))),
     (Feature::StructArguments, |s| Some(s.member("btf_func_model", "arg_flags"))),
     // Something that was added in the same version.

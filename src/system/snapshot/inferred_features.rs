@@ -104,7 +104,7 @@ pub fn has(kernel: &KernelFacts, feature: Feature) -> bool {
         return kernel.sys.types_missing().is_none();
     }
     let known = SIGNS.iter().find(|(f, _)| *f == feature).and_then(|(_, sign)| evaluate(kernel, sign));
-    known.unwrap_or(matches!(feature, Feature::ShortKeys | Feature::SharedStacks))
+    known.unwrap_or(feature.is_limit())
 }
 
 /// None if the snapshot lacks the evidence.
