@@ -158,7 +158,8 @@ fn map_in_parts(view: &MapView, options: &RenderOptions, to: &mut Vec<u8>, write
 /// A step to enforce the limit of the overhead.
 fn limited(limited: &Limited, to: &mut Vec<u8>) {
     let probe = plain(&limited.probe);
-    let message = format!("{probe} took {:.2}% of a CPU (limit {:.2}%)", limited.share, limited.limit);
+    let digits = if limited.limit < 0.01 { 4 } else { 2 };
+    let message = format!("{probe} took {:.digits$}% of a CPU (limit {:.digits$}%)", limited.share, limited.limit);
     let text = match limited.step {
         Step::Sample { one_in: 1 } => format!("every run of {probe} counts again"),
         Step::Sample { one_in } => format!("{message}: from now on, one in {one_in} of its runs is sampled"),

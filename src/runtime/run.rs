@@ -108,7 +108,6 @@ struct EventLoop<'a> {
     /// The `-c` program.
     child: Option<Child>,
     context: RunContext<'a>,
-    /// Keeps the limits of the run.
     /// Measures the cost of the run.
     meter: Option<Meter>,
     cgroup: removed_cgroup::Watch,
