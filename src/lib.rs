@@ -78,9 +78,9 @@
 //! - LLVM runs `default<O2>` for BPF CPU v3 (v4 if the kernel supports it), but only a short list of passes for parts of long
 //!   programs that run rarely, and for scripts whose programs all run once: short `begin` and `end` without loops
 //!   (`emit/passes.cpp`). Its back end runs without the passes that change nothing in such code, and for scripts that run
-//!   once without those that only make code faster (`emit/codegen.cpp`). The object is created and opened in memory. Every
-//!   instruction has the script's line, so rbt can report an error of the verifier at that line. A last pass makes each back
-//!   edge of a loop a jump, which kernels before 6.8 require (`emit/codegen.cpp`).
+//!   once, or are long and run rarely, without those that only make code faster (`emit/codegen.cpp`). The object is created
+//!   and opened in memory. Every instruction has the script's line, so rbt can report an error of the verifier at that line.
+//!   A last pass makes each back edge of a loop a jump, which kernels before 6.8 require (`emit/codegen.cpp`).
 //! - Scalars are 64-bit registers, extended by the sign of their type; everything else is memory. A value over 32 bytes
 //!   is in scratch memory: an array with four slots per CPU, which a program claims by an atomic exchange where it may
 //!   first need one. A counter would suffice for a probe that interrupts another, but not for a task that is preempted

@@ -192,6 +192,9 @@ impl<'c> CodegenCx<'c> {
     fn begin(&self, name: &str, section: Option<SectionDef>, sites: &[String], program: ProgramCx) -> Builder<'_, 'c> {
         if !program.is_once {
             self.runs_again.set(true);
+            if !(program.is_rare && program.is_long) {
+                self.runs_often.set(true);
+            }
         }
         let ty = self.i64t().fn_type(&[self.ptrt().into()], false);
         let linkage = if section.is_some() { Linkage::External } else { Linkage::Internal };

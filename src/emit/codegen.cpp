@@ -152,7 +152,7 @@ const StringLiteral IDLE[] = {
     "localstackalloc", "machine-scheduler", "post-RA-sched", "shrink-wrap", "init-undef", "regallocscoringpass", "stack-frame-layout",
 };
 
-// Passes that only make code faster or smaller. Code that runs once needs none of them.
+// Passes that only make code faster or smaller. Code that runs once or rarely needs none of them.
 const StringLiteral FASTER[] = {
     "canon-freeze", "loop-reduce", "mergeicmps", "expand-memcmp", "consthoist", "codegenprepare", "early-tailduplication", "opt-phis",
     "early-machinelicm", "machine-cse", "machine-sink", "peephole-opt", "rename-independent-subregs", "machine-cp", "machinelicm",
@@ -162,11 +162,11 @@ const StringLiteral FASTER[] = {
 // Adds the passes that a script needs.
 class Needed : public legacy::PassManagerBase {
 public:
-  Needed(legacy::PassManager &passes, bool once) : passes(passes), once(once) {}
+  Needed(legacy::PassManager &passes, bool rarely) : passes(passes), rarely(rarely) {}
 
   void add(Pass *pass) override {
     const PassInfo *info = PassRegistry::getPassRegistry()->getPassInfo(pass->getPassID());
-    if (info && (is_contained(IDLE, info->getPassArgument()) || (once && is_contained(FASTER, info->getPassArgument()))))
+    if (info && (is_contained(IDLE, info->getPassArgument()) || (rarely && is_contained(FASTER, info->getPassArgument()))))
       delete pass;
     else
       passes.add(pass);
@@ -174,21 +174,21 @@ public:
 
 private:
   legacy::PassManager &passes;
-  bool once;
+  bool rarely;
 };
 
 } // namespace
 
 // Generates an object or assembly, as LLVMTargetMachineEmitToMemoryBuffer does. Returns null if the target has no such output.
-// `once`: all programs run once. `known`: as for the passes.
+// `rarely`: no code runs often. `known`: as for the passes.
 extern "C" LLVMMemoryBufferRef rbt_generate(LLVMModuleRef module, LLVMTargetMachineRef target, LLVMCodeGenFileType kind,
-                                            bool once, const KnownCode *known) {
+                                            bool rarely, const KnownCode *known) {
   auto *machine = reinterpret_cast<LLVMTargetMachine *>(target);
   auto type = kind == LLVMAssemblyFile ? CodeGenFileType::AssemblyFile : CodeGenFileType::ObjectFile;
   SmallString<0> code;
   raw_svector_ostream out(code);
   legacy::PassManager passes;
-  Needed needed(passes, once);
+  Needed needed(passes, rarely);
   auto *info = new MachineModuleInfoWrapperPass(machine);
   TargetPassConfig *config = machine->createPassConfig(needed);
   config->setDisableVerify(true);

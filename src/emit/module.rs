@@ -182,6 +182,8 @@ pub struct CodegenCx<'c> {
     pub(super) next_event: Cell<u32>,
     /// A program is not [`is_once`](super::ProgramCx::is_once).
     pub(super) runs_again: Cell<bool>,
+    /// A program may run often, or its code may: it is neither [`is_once`](super::ProgramCx::is_once) nor long and rare.
+    pub(super) runs_often: Cell<bool>,
     /// Some functions may share their code with others.
     pub(super) shared_functions: Cell<bool>,
 }

@@ -126,15 +126,15 @@ extern "C" fn collect(info: LLVMDiagnosticInfoRef, errors: *mut c_void) {
 }
 
 unsafe extern "C" {
-    /// Runs LLVM's passes over a module. `known` may be null. In `passes.cpp`.
-    fn rbt_optimize(module: LLVMModuleRef, machine: LLVMTargetMachineRef, passes: Passes, known: *const Callbacks);
-    /// Generates an object or assembly; null if there is none. Loops' back edges are jumps. `once`: all programs run once.
+    /// Runs LLVM's passes over a module. `rarely`: as for `rbt_generate`. `known` may be null. In `passes.cpp`.
+    fn rbt_optimize(module: LLVMModuleRef, machine: LLVMTargetMachineRef, passes: Passes, rarely: bool, known: *const Callbacks);
+    /// Generates an object or assembly; null if there is none. Loops' back edges are jumps. `rarely`: no code runs often.
     /// `known`: as for the passes. In `codegen.cpp`.
     fn rbt_generate(
         module: LLVMModuleRef,
         machine: LLVMTargetMachineRef,
         kind: LLVMCodeGenFileType,
-        once: bool,
+        rarely: bool,
         known: *const Callbacks,
     ) -> LLVMMemoryBufferRef;
     /// Lets functions that are marked as alike share their code where it is, and returns the number of those that remain. In `alike.cpp`.
@@ -214,6 +214,7 @@ impl<'c> CodegenCx<'c> {
             missing_helper_errors: RefCell::default(),
             next_event: Cell::default(),
             runs_again: Cell::default(),
+            runs_often: Cell::default(),
             shared_functions: Cell::default(),
         }
     }
@@ -257,13 +258,13 @@ impl<'c> CodegenCx<'c> {
             (false, true) => Passes::Full,
             (false, false) => Passes::Once,
         };
+        let rarely = !self.options.stack_limits.avoid_value_reuse && !self.runs_often.get();
         // SAFETY: the module is well-formed, all live as long as this value, and nothing else uses the known code
-        unsafe { rbt_optimize(self.module.as_mut_ptr(), self.machine.as_mut_ptr(), passes, reused) };
+        unsafe { rbt_optimize(self.module.as_mut_ptr(), self.machine.as_mut_ptr(), passes, rarely, reused) };
         let optimized = dumps.optimized.then(|| text(&self.module));
-        let once = matches!(passes, Passes::Once);
         let generate = |kind| {
             // SAFETY: as above, and the function returns a buffer of its own
-            let buffer = unsafe { rbt_generate(self.module.as_mut_ptr(), self.machine.as_mut_ptr(), kind, once, reused) };
+            let buffer = unsafe { rbt_generate(self.module.as_mut_ptr(), self.machine.as_mut_ptr(), kind, rarely, reused) };
             // SAFETY: not null, and nothing else has it
             (!buffer.is_null()).then(|| unsafe { MemoryBuffer::new(buffer) })
         };

@@ -50,8 +50,9 @@ static FunctionPassManager subroutine() {
 // What a module gets: the passes of `default<O2>`, only those that do not extend live ranges, or those for code that runs once.
 enum Passes { FULL, LEAN, ONCE };
 
-// Runs passes. `known` may be null.
-extern "C" void rbt_optimize(LLVMModuleRef module, LLVMTargetMachineRef target, Passes passes, const KnownCode *known) {
+// Runs passes. `rarely`: as for `rbt_generate`. `known` may be null.
+extern "C" void rbt_optimize(LLVMModuleRef module, LLVMTargetMachineRef target, Passes passes, bool rarely,
+                             const KnownCode *known) {
   auto *machine = reinterpret_cast<TargetMachine *>(target);
   PassBuilder builder(machine);
   LoopAnalysisManager loops;
@@ -67,7 +68,7 @@ extern "C" void rbt_optimize(LLVMModuleRef module, LLVMTargetMachineRef target, 
     lean().run(*unwrap(module), modules);
     return;
   }
-  Subroutines subroutines(*unwrap(module), *machine, known, passes == ONCE, subroutine(), functions);
+  Subroutines subroutines(*unwrap(module), *machine, known, rarely, subroutine(), functions);
   if (passes == ONCE) {
     ModulePassManager once;
     once.addPass(createModuleToFunctionPassAdaptor(subroutine()));

@@ -82,12 +82,12 @@ static void append_normalized(StringRef text, SmallVectorImpl<char> &to) {
 }
 
 static std::string key_of(const Function &function, const SetVector<GlobalValue *> &globals, const TargetMachine &machine,
-                          bool once, ModuleSlotTracker &slots) {
+                          bool rarely, ModuleSlotTracker &slots) {
   std::string text;
   raw_string_ostream out(text);
   unsigned major, minor, patch;
   LLVMGetVersion(&major, &minor, &patch);
-  out << major << '.' << minor << '.' << patch << ' ' << machine.getTargetCPU() << (once ? " once\n" : "\n");
+  out << major << '.' << minor << '.' << patch << ' ' << machine.getTargetCPU() << (rarely ? " rarely\n" : "\n");
   static_cast<const Value &>(function).print(out, slots);
   // the passes may use the values of constants
   for (const GlobalValue *global : globals)
@@ -104,7 +104,7 @@ static void bytes_of(StringRef key, uint8_t (&bytes)[16]) {
   std::copy_n(raw.begin(), std::min<size_t>(raw.size(), sizeof bytes), bytes);
 }
 
-Subroutines::Subroutines(Module &module, const TargetMachine &machine, const KnownCode *known, bool once,
+Subroutines::Subroutines(Module &module, const TargetMachine &machine, const KnownCode *known, bool rarely,
                          FunctionPassManager passes, FunctionAnalysisManager &analyses)
     : module(module), elsewhere(std::make_unique<Module>("elsewhere", module.getContext())) {
   SmallSetVector<Function *, 32> all;
@@ -135,7 +135,7 @@ Subroutines::Subroutines(Module &module, const TargetMachine &machine, const Kno
     const uint8_t *code;
     size_t size;
     bool has_key = known && i < subroutines;
-    std::string key = has_key ? key_of(function, globals, machine, once, slots) : "";
+    std::string key = has_key ? key_of(function, globals, machine, rarely, slots) : "";
     uint8_t bytes[16];
     bytes_of(key, bytes);
     bool is_known = has_key && known->find(known->context, bytes, &code, &size);

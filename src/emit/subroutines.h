@@ -33,8 +33,8 @@ bool is_subroutine(const llvm::Function &function);
 // declarations of them. The code of the others then does not depend on whether a subroutine's code is known.
 class Subroutines {
 public:
-  // Functions whose code is not known get these passes, and their bodies back from `put_back`. `once`: as for `rbt_generate`.
-  Subroutines(llvm::Module &module, const llvm::TargetMachine &machine, const KnownCode *known, bool once,
+  // Functions whose code is not known get these passes, and their bodies back from `put_back`. `rarely`: as for `rbt_generate`.
+  Subroutines(llvm::Module &module, const llvm::TargetMachine &machine, const KnownCode *known, bool rarely,
               llvm::FunctionPassManager passes, llvm::FunctionAnalysisManager &analyses);
   ~Subroutines();
   // Functions whose code is known get a body that only `known_code` replaces.
