@@ -1,8 +1,9 @@
 //! `rbt-run`: runs a bundle.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::builtins::options::ArgumentValues;
@@ -101,9 +102,8 @@ fn parse_command(args: impl IntoIterator<Item = OsString>) -> Result<(RunnerComm
     startup::stack::raise_stack_limit()?;
     let mut args = args.into_iter().peekable();
     let called = args.peek().map(|name| Path::new(name).file_name().unwrap_or_default().to_string_lossy().into_owned());
-    let bytes = File::open("/proc/self/exe").and_then(|mut file| Bundle::embedded_in(&mut file));
+    let bytes = own_file().and_then(|mut file| Bundle::embedded_in(&mut file));
     let name = called.unwrap_or_default();
-    // without /proc, the program reports that it needs a bundle
     let own = match bytes {
         Ok(bytes) => bytes.map(|bytes| EmbeddedBundle { bytes, name }),
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
@@ -111,6 +111,14 @@ fn parse_command(args: impl IntoIterator<Item = OsString>) -> Result<(RunnerComm
     };
     let command = parse_run(args, own.as_ref().map(|own| own.name.as_str()))?;
     Ok((command, own))
+}
+
+/// The file of this program. Without /proc, it is the one at the path that the kernel ran.
+fn own_file() -> io::Result<File> {
+    File::open("/proc/self/exe").or_else(|e| match e.kind() {
+        io::ErrorKind::NotFound => File::open(OsStr::from_bytes(rustix::param::linux_execfn().to_bytes())),
+        _ => Err(e),
+    })
 }
 
 /// The help of a bundle.

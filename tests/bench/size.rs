@@ -1,12 +1,16 @@
 //! Reports the composition of the binary, which it reads from the linker's map.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use crate::process;
 use crate::stats::target;
 
 /// The maximum size of the binary in MB.
 const MOST: f64 = 38.0;
+
+/// The runners, and the maximum sizes of their files in MB.
+const RUNNERS: &[(&str, f64)] = &[("rbt-run", 6.5), ("rbt-run-small", 3.7)];
 
 /// Parts and files with fewer bytes are combined.
 const SMALL: u64 = 50_000;
@@ -21,6 +25,22 @@ pub fn size() {
         _ => println!("  no linker map found (an optimized build with the feature static-llvm writes one)"),
     }
     target("size", bytes as f64 / 1e6, MOST, "MB");
+    for (name, most) in RUNNERS {
+        match runner(name) {
+            Some(bytes) => target(&format!("size of {name}"), bytes as f64 / 1e6, *most, "MB"),
+            None => println!("  no {name} found: `cargo build --profile runner --bin {name}` makes it"),
+        }
+    }
+}
+
+/// The size of a runner: of the profile `runner`, or beside an rbt that was installed from a release.
+fn runner(name: &str) -> Option<u64> {
+    let rbt = PathBuf::from(process::rbt());
+    let of_cargo = rbt.parent()?.with_file_name("runner").join(name);
+    let of_release = rbt.with_file_name(name);
+    let in_target = rbt.parent()?.join("deps").is_dir();
+    let file = if in_target { of_cargo } else { of_release };
+    std::fs::metadata(file).ok().map(|file| file.len())
 }
 
 fn show(map: &str) {
