@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::host::Reader;
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::render::{self, Content, Format, RenderOptions, Rendered, Renderer, RunInfo};
+use crate::render::{self, Content, Format, RenderOptions, Rendered, Renderer, RunInfo, WritePart};
 use crate::streams::{AtomicFile, CLOSED_PIPE, RecordFile, not_written, to_stderr};
 use crate::system::machine::host_name;
 use crate::terminal::Canvas;
@@ -463,7 +463,7 @@ impl Renderer for Outputs {
         self.beside.iter_mut().for_each(|file| file.render(output, &mut to.err));
     }
 
-    fn render_in_parts(&mut self, output: &Output, to: &mut Rendered, write: &mut dyn FnMut(&mut Vec<u8>) -> bool) {
+    fn render_in_parts(&mut self, output: &Output, to: &mut Rendered, write: &mut WritePart<'_>) {
         self.ended |= matches!(output, Output::End);
         self.main.render_in_parts(output, to, write);
         self.contents.extend(Content::of(output));

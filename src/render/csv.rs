@@ -9,7 +9,7 @@ use csv::Writer;
 
 use super::order::{divide, sort_entries};
 use super::stack_keys::{shown, visible};
-use super::{RenderOptions, Rendered, Renderer, hist, span, utc, value_text};
+use super::{PART, RenderOptions, Rendered, Renderer, WritePart, hist, span, utc, value_text};
 use crate::output::Output;
 use crate::timeline::{Phase, Span};
 use crate::value::{Counts, MapView, Scale, Value, Weights};
@@ -25,6 +25,9 @@ struct Csv {
     keys: usize,
     begun: bool,
 }
+
+/// The number of entries of a map after which a part of its text may be written.
+const ENTRIES: usize = 256;
 
 /// A row without its type, its name and its key.
 #[derive(Default)]
@@ -50,14 +53,18 @@ impl Row {
 
 impl Renderer for Csv {
     fn render(&mut self, output: &Output, to: &mut Rendered) {
+        self.render_in_parts(output, to, &mut |_| true);
+    }
+
+    fn render_in_parts(&mut self, output: &Output, to: &mut Rendered, write: &mut WritePart<'_>) {
         // writing to a vector does not fail
-        let _ = self.append(output, &mut to.out);
+        let _ = self.append(output, &mut to.out, write);
     }
 }
 
 impl Csv {
-    fn append(&mut self, output: &Output, to: &mut Vec<u8>) -> io::Result<()> {
-        let mut table = Writer::from_writer(to);
+    fn append(&mut self, output: &Output, to: &mut Vec<u8>, write: &mut WritePart<'_>) -> io::Result<()> {
+        let mut table = Writer::from_writer(&mut *to);
         if !self.begun {
             self.begun = true;
             let keys = (1..=self.keys).map(|n| if n == 1 { "key".into() } else { format!("key{n}") });
@@ -70,7 +77,11 @@ impl Csv {
                 self.row(&mut table, [kind, ""], &[], Row::text(visible(text.strip_suffix('\n').unwrap_or(&text))))?;
             }
             Output::Value(value) => self.values(&mut table, ["value", ""], &[], value)?,
-            Output::Map(view) => self.map(&mut table, view)?,
+            Output::Map(view) => {
+                table.flush()?;
+                drop(table);
+                return self.map(view, to, write);
+            }
             Output::Problem { kind, .. } if !self.warnings && kind.is_warning() => {}
             Output::Problem { kind, msg, .. } => self.row(&mut table, [kind.name(), ""], &[], Row::text(visible(msg)))?,
             Output::Attached { probes } => self.row(&mut table, ["attached_probes", ""], &[], Row::number("", *probes))?,
@@ -102,21 +113,31 @@ impl Csv {
         counts.numbers().into_iter().try_for_each(|(field, n)| self.row(table, ["probe_counts", &counts.probe], &[], Row::number(field, n)))
     }
 
-    fn map(&self, table: &mut Writer<&mut Vec<u8>>, view: &MapView) -> io::Result<()> {
+    fn map(&self, view: &MapView, to: &mut Vec<u8>, write: &mut WritePart<'_>) -> io::Result<()> {
         // the values are estimates
         if let Some(Weights { passed, runs, detached_ms }) = view.weights {
+            let mut table = Writer::from_writer(&mut *to);
             for (field, n) in [("passed", passed), ("runs", runs), ("detached_ms", detached_ms)] {
-                self.row(table, ["sampled", &view.name], &[], Row::number(field, n))?;
+                self.row(&mut table, ["sampled", &view.name], &[], Row::number(field, n))?;
             }
+            table.flush()?;
         }
-        for (key, value) in sort_entries(view) {
-            let parts = if let Value::Tuple(parts) = key { parts.as_slice() } else { std::slice::from_ref(key) };
-            let key: Vec<String> = if view.keyed { parts.iter().map(cell).collect() } else { Vec::new() };
-            let div = view.show.div;
-            if let Value::Hist(_) = value {
-                self.values(table, [view.kind.name(), &view.name], &key, value)?;
-            } else {
-                self.values(table, [view.kind.name(), &view.name], &key, &divide(value, div))?;
+        for entries in sort_entries(view).chunks(ENTRIES) {
+            let mut table = Writer::from_writer(&mut *to);
+            for (key, value) in entries.iter().copied() {
+                let parts = if let Value::Tuple(parts) = key { parts.as_slice() } else { std::slice::from_ref(key) };
+                let key: Vec<String> = if view.keyed { parts.iter().map(cell).collect() } else { Vec::new() };
+                let div = view.show.div;
+                if let Value::Hist(_) = value {
+                    self.values(&mut table, [view.kind.name(), &view.name], &key, value)?;
+                } else {
+                    self.values(&mut table, [view.kind.name(), &view.name], &key, &divide(value, div))?;
+                }
+            }
+            table.flush()?;
+            drop(table);
+            if to.len() >= PART && !write(to) {
+                break;
             }
         }
         Ok(())

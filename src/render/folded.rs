@@ -13,7 +13,7 @@ use super::integers::decimal;
 use super::stack_keys::{KeyPart, NO_STACK, WAKER_SEPARATOR, frame, parts, weight};
 use super::style::Style;
 use super::value_text;
-use super::{RenderOptions, Rendered, Renderer, text};
+use super::{PART, RenderOptions, Rendered, Renderer, WritePart, text};
 
 /// Creates the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
@@ -44,8 +44,12 @@ struct Folded {
 
 impl Renderer for Folded {
     fn render(&mut self, output: &Output, to: &mut Rendered) {
+        self.render_in_parts(output, to, &mut |_| true);
+    }
+
+    fn render_in_parts(&mut self, output: &Output, to: &mut Rendered, write: &mut WritePart<'_>) {
         match output {
-            Output::Map(view) => self.map(view, to),
+            Output::Map(view) => self.map(view, to, write),
             Output::End | Output::State(_) => {}
             Output::Text { .. }
             | Output::Value(_)
@@ -82,7 +86,7 @@ impl Renderer for Folded {
 }
 
 impl Folded {
-    fn map(&mut self, view: &MapView, to: &mut Rendered) {
+    fn map(&mut self, view: &MapView, to: &mut Rendered, write: &mut WritePart<'_>) {
         let mut lines: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
         let mut left_out = 0;
         for (key, value) in &view.entries {
@@ -112,6 +116,9 @@ impl Folded {
             to.out.push(b' ');
             decimal(&mut to.out, n);
             to.out.push(b'\n');
+            if to.out.len() >= PART && !write(&mut to.out) {
+                return;
+            }
         }
     }
 

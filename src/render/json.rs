@@ -14,7 +14,7 @@ use super::integers::{decimal, signed};
 use super::order::{divide, sort_entries};
 use super::style::Style;
 use super::value_text;
-use super::{RenderOptions, Rendered, Renderer, hist, is_nothing, series, stack};
+use super::{PART, RenderOptions, Rendered, Renderer, WritePart, hist, is_nothing, series, stack};
 
 /// Creates the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
@@ -27,9 +27,16 @@ struct JsonRenderer {
 
 impl Renderer for JsonRenderer {
     fn render(&mut self, output: &Output, rendered: &mut Rendered) {
-        let before = rendered.out.len();
-        self.object(output, rendered);
-        if let Some(script) = self.options.script.as_ref().filter(|_| rendered.out.len() > before)
+        self.render_in_parts(output, rendered, &mut |_| true);
+    }
+
+    fn render_in_parts(&mut self, output: &Output, rendered: &mut Rendered, write: &mut WritePart<'_>) {
+        let (before, mut is_begun) = (rendered.out.len(), false);
+        self.object(output, rendered, &mut |out| {
+            is_begun = true;
+            write(out)
+        });
+        if let Some(script) = self.options.script.as_ref().filter(|_| is_begun || rendered.out.len() > before)
             && rendered.out.ends_with(b"}\n")
         {
             rendered.out.truncate(rendered.out.len() - 2);
@@ -46,7 +53,7 @@ impl Renderer for JsonRenderer {
 
 impl JsonRenderer {
     /// A line, if the output has one.
-    fn object(&self, output: &Output, rendered: &mut Rendered) {
+    fn object(&self, output: &Output, rendered: &mut Rendered, write: &mut WritePart<'_>) {
         let trailer = self.options.trunc_trailer.as_bytes();
         let to = &mut rendered.out;
         match output {
@@ -56,7 +63,11 @@ impl JsonRenderer {
             Output::Map(view) if is_nothing(view) && view.kind != MapViewKind::Stats => {}
             Output::Map(view) => {
                 open(view.kind.name(), to);
-                field("data", to, |to| map(view, trailer, to));
+                let mut is_whole = true;
+                field("data", to, |to| is_whole = map(view, trailer, to, write));
+                if !is_whole {
+                    return;
+                }
                 if let Some(weights) = view.weights {
                     field("sampled", to, |to| {
                         let numbers = [("passed", weights.passed), ("runs", weights.runs), ("detached_ms", weights.detached_ms)];
@@ -224,8 +235,8 @@ fn array<T>(items: impl IntoIterator<Item = T>, to: &mut Vec<u8>, v: impl Fn(T, 
     to.push(b']');
 }
 
-/// `{"@name": V}` or `{"@name": {"key": V, …}}`, entries in the order of the text format.
-fn map(view: &MapView, trailer: &[u8], to: &mut Vec<u8>) {
+/// `{"@name": V}` or `{"@name": {"key": V, …}}`, entries in the order of the text format. Returns false if the rest is not needed.
+fn map(view: &MapView, trailer: &[u8], to: &mut Vec<u8>, write: &mut WritePart<'_>) -> bool {
     to.push(b'{');
     string(view.name.as_bytes(), to);
     to.extend_from_slice(b": ");
@@ -248,8 +259,12 @@ fn map(view: &MapView, trailer: &[u8], to: &mut Vec<u8>) {
         } else {
             value(&divide(v, view.show.div), trailer, to);
         }
+        if to.len() >= PART && !write(to) {
+            return false;
+        }
     }
     to.extend_from_slice(if braces { b"}}" } else { b"}" });
+    true
 }
 
 fn value(v: &Value, trailer: &[u8], to: &mut Vec<u8>) {

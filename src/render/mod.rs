@@ -68,13 +68,19 @@ pub struct Rendered {
     pub err: Vec<u8>,
 }
 
+/// The size of a part of a long map's text.
+const PART: usize = 256 << 10;
+
+/// Takes the text so far, and returns false if the rest is not needed.
+pub type WritePart<'a> = dyn FnMut(&mut Vec<u8>) -> bool + 'a;
+
 /// A format.
 pub trait Renderer {
     /// Appends the text of `output` to `to`.
     fn render(&mut self, output: &Output, to: &mut Rendered);
     /// The same for a long output: passes the text so far to `write` from time to time, which takes it, and returns false if the
     /// rest is not needed.
-    fn render_in_parts(&mut self, output: &Output, to: &mut Rendered, _write: &mut dyn FnMut(&mut Vec<u8>) -> bool) {
+    fn render_in_parts(&mut self, output: &Output, to: &mut Rendered, _write: &mut WritePart<'_>) {
         self.render(output, to);
     }
     /// Sets the time of the following output, in nanoseconds since 1970; only if [`Format::timed`] is set.

@@ -258,21 +258,25 @@ fn keys() {
 fn a_long_map_has_the_same_text_in_parts() {
     let entries = (0..80_000).map(|i| (Value::Int(i), Value::Int(i % 7))).collect();
     let output = Output::Map(map("@a", MapViewKind::Map, entries));
-    let whole = rendered("text", &RenderOptions::default(), &output).out;
-    let in_parts = |most: usize| {
-        let (mut text, mut parts, mut rest) = (Vec::new(), 0, Rendered::default());
-        (find("text").unwrap().make)(&RenderOptions::default()).render_in_parts(&output, &mut rest, &mut |out| {
-            text.append(out);
-            parts += 1;
-            parts < most
-        });
-        text.append(&mut rest.out);
-        (text, parts)
-    };
-    let (text, parts) = in_parts(usize::MAX);
-    assert!(text == whole && parts > 1, "{parts} parts");
-    let (text, parts) = in_parts(1);
-    assert!(text.len() < whole.len() && whole.starts_with(&text) && parts == 1, "{parts} parts");
+    for (format, script) in [("text", None), ("json", None), ("json", Some("a.bt")), ("csv", None), ("folded", None)] {
+        let options = RenderOptions { script: script.map(str::to_owned), ..RenderOptions::default() };
+        let whole = rendered(format, &options, &output).out;
+        let in_parts = |most: usize| {
+            let (mut text, mut parts, mut rest) = (Vec::new(), 0, Rendered::default());
+            (find(format).unwrap().make)(&options).render_in_parts(&output, &mut rest, &mut |out| {
+                assert!(out.len() < 1 << 19, "{format}");
+                text.append(out);
+                parts += 1;
+                parts < most
+            });
+            text.append(&mut rest.out);
+            (text, parts)
+        };
+        let (text, parts) = in_parts(usize::MAX);
+        assert!(text == whole && parts > 1, "{format}: {parts} parts");
+        let (text, parts) = in_parts(1);
+        assert!(text.len() < whole.len() && whole.starts_with(&text) && parts == 1, "{format}: {parts} parts");
+    }
 }
 
 #[test]

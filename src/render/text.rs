@@ -9,7 +9,7 @@ use super::integers::decimal;
 use super::order::{divide, sort_entries, with_unit};
 use super::style::Style;
 use super::value_text::{key, value};
-use super::{RenderOptions, Rendered, Renderer, heatmap, hist, is_nothing, span, table};
+use super::{PART, RenderOptions, Rendered, Renderer, WritePart, heatmap, hist, is_nothing, span, table};
 
 /// Creates the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
@@ -20,11 +20,8 @@ struct TextRenderer {
     options: RenderOptions,
 }
 
-/// The size of a part of a long map's text.
-const PART: usize = 256 << 10;
-
 impl Renderer for TextRenderer {
-    fn render_in_parts(&mut self, output: &Output, to: &mut Rendered, write: &mut dyn FnMut(&mut Vec<u8>) -> bool) {
+    fn render_in_parts(&mut self, output: &Output, to: &mut Rendered, write: &mut WritePart<'_>) {
         if let Output::Map(view) = output {
             map_in_parts(view, &self.options, &mut to.out, write);
         } else {
@@ -108,7 +105,7 @@ pub(super) fn map(view: &MapView, options: &RenderOptions, to: &mut Vec<u8>) {
 }
 
 /// The same, with [`Renderer::render_in_parts`].
-fn map_in_parts(view: &MapView, options: &RenderOptions, to: &mut Vec<u8>, write: &mut dyn FnMut(&mut Vec<u8>) -> bool) {
+fn map_in_parts(view: &MapView, options: &RenderOptions, to: &mut Vec<u8>, write: &mut WritePart<'_>) {
     if is_nothing(view) {
         return;
     }
