@@ -36,7 +36,7 @@ use crate::system::portability::requirements::{Difference, Requirements};
 /// The first bytes of a bundle.
 const MAGIC: &[u8; 8] = b"\x7frbtBPF\n";
 /// The version of the format, including that of the description.
-const FORMAT: u32 = 7;
+const FORMAT: u32 = 8;
 /// Size of the trailer after a bundle in a program.
 const TRAILER: u64 = 8 + MAGIC.len() as u64;
 /// Maximum size of a bundle, and of an object in it.
@@ -408,7 +408,9 @@ impl Bundle {
             return Err(Failure::new(message).code("bundle").help("build it on a machine with the same files"));
         }
         let message = format!("the bundle does not run on this kernel: of what was compiled for {}, {unfit}", variant.made_for);
-        Err(Failure::new(message).code("bundle").help("build it on a machine with this kernel"))
+        Err(Failure::new(message).code("bundle").help(
+            "build it on a machine with this kernel, or for it: `rbt build --against FILE`, with a FILE by `rbt snapshot -o FILE` from here",
+        ))
     }
 }
 

@@ -115,9 +115,8 @@ fn parse_command(args: impl IntoIterator<Item = OsString>) -> Result<(RunnerComm
 
 /// The file of this program. Without /proc, it is the one at the path that the kernel ran.
 fn own_file() -> io::Result<File> {
-    File::open("/proc/self/exe").or_else(|e| match e.kind() {
-        io::ErrorKind::NotFound => File::open(OsStr::from_bytes(rustix::param::linux_execfn().to_bytes())),
-        _ => Err(e),
+    File::open("/proc/self/exe").or_else(|e| {
+        if e.kind() == io::ErrorKind::NotFound { File::open(OsStr::from_bytes(rustix::param::linux_execfn().to_bytes())) } else { Err(e) }
     })
 }
 

@@ -275,6 +275,8 @@ pub struct Expansion {
     pub sites: usize,
     /// The code is the same for any number of sites with any names.
     pub varies: bool,
+    /// The code reads arguments, whose locations it contains.
+    pub reads_args: bool,
 }
 
 /// An attach point of an [`Expansion`].

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use super::{foreign, latency_pairs};
 use crate::builtins;
-use crate::probes::{Attach, BodyNeeds, ContextFeatures, Env, Lowering, ProbeSite};
+use crate::probes::{ArgRef, Attach, BodyNeeds, ContextFeatures, Env, Lowering, ProbeSite};
 use crate::sema::hir;
 use crate::settings::Mechanism;
 use crate::system::kernel::trampolines::{self, Refusal};
@@ -120,6 +120,11 @@ fn one_program_each(probe: hir::Probe) -> Vec<hir::Probe> {
         return vec![probe];
     }
     probe.sites.iter().map(|site| hir::Probe { sites: vec![site.clone()], ..probe.clone() }).collect()
+}
+
+/// Does a probe's body read arguments of what it traces?
+pub(super) fn reads_args(probe: &hir::Probe) -> bool {
+    needs(probe).args.iter().any(|arg| matches!(arg, ArgRef::Index(_) | ArgRef::Named(_) | ArgRef::All(_)))
 }
 
 /// The parts of the context that a probe's body and its functions use.

@@ -3,7 +3,7 @@
 use std::mem::offset_of;
 
 use super::artifact::{AttachSite, Expansion, Hits, Point, Program};
-use super::{Body, CompiledProgram, Gen, ScriptCx, source_position};
+use super::{Body, CompiledProgram, Gen, ScriptCx, lower, source_position};
 use crate::builtins;
 use crate::emit::shared::LoadConstants;
 use crate::emit::{Builder, Cmp, Helper, IntValue, Operand, ProgramCx, Repr, SYSCALLS};
@@ -99,7 +99,13 @@ impl ScriptCx<'_, '_> {
             .collect();
         let is_searched = self.env.invocation.late_bound.target && probe.sites.iter().all(|site| search::is_searched(&site.attach));
         let number = self.script.probes.iter().position(|other| other.span == probe.span).unwrap_or_default();
-        (is_searched && !points.is_empty()).then_some(Expansion { probe: number as u32, points, sites: probe.sites.len(), varies: false })
+        (is_searched && !points.is_empty()).then_some(Expansion {
+            probe: number as u32,
+            points,
+            sites: probe.sites.len(),
+            varies: false,
+            reads_args: lower::reads_args(probe),
+        })
     }
 
     /// Can a run of a bundle have sites with other names? The code then reads the names from a map.

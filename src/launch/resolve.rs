@@ -125,7 +125,7 @@ impl<'a> Member<'a> {
     /// The attachment of its code at a place that none of its sites need be.
     fn attach(&self, place: &Place, env: &Env) -> Option<Attach> {
         let built = self.built.iter().find(|site| site.name == place.name).or(self.built.first())?;
-        search::attach_like(&built.attach, &place.attach, false, env.sys)
+        search::attach_like(&built.attach, &place.attach, self.expansion.reads_args, env.sys)
     }
 }
 
@@ -197,7 +197,9 @@ fn distribute(members: &[Member], places: Vec<(Place, Pos)>, env: &Env) -> Resul
         };
         // on old kernels, each place of a marker has a program
         let Some((index, attach)) = index(true, true).or_else(|| index(true, false)).or_else(|| index(false, false)) else {
-            return Err(differs(pos, format!("the bundle has no code for {}", place.name)));
+            let elsewhere = members.iter().any(|member| member.expansion.reads_args) && matches!(place.attach, Attach::Usdt { .. });
+            let why = if elsewhere { ": its arguments are elsewhere than at the build" } else { "" };
+            return Err(differs(pos, format!("the bundle has no code for {}{why}", place.name)));
         };
         if let Some(of_it) = sites.get_mut(index) {
             of_it.push(site(&place, &pos, attach));

@@ -348,8 +348,7 @@ impl Answer {
     /// The digest of what must be the same elsewhere. IDs are valid for one kernel build only.
     pub(super) fn digest(mut self, free: &BTreeSet<Part>) -> u128 {
         // the sites that are found elsewhere are compared by name
-        let is_searched = free.contains(&Part::Places) || free.contains(&Part::Names);
-        if free.contains(&Part::All) || is_searched && self.is_of_places() {
+        if free.contains(&Part::All) || self.is_searched(free) {
             return 0;
         }
         self.change(&|part| free.contains(part).then_some(Change::Omit));
@@ -392,10 +391,11 @@ impl Answer {
         if let Answer::Other(known) = self { known } else { digest(&self) }
     }
 
-    /// Is it about the places and names of sites?
-    fn is_of_places(&self) -> bool {
+    /// Is it about sites that are found where the code runs? If their places must be the same, it does not matter whether names do.
+    fn is_searched(&self, free: &BTreeSet<Part>) -> bool {
         match self {
-            Answer::Files(_) | Answer::Binary(_) | Answer::Markers(_) | Answer::Functions(_) | Answer::Tracepoints(_) => true,
+            Answer::Files(_) | Answer::Binary(_) | Answer::Markers(_) => free.contains(&Part::Places),
+            Answer::Functions(_) | Answer::Tracepoints(_) => free.contains(&Part::Places) || free.contains(&Part::Names),
             Answer::Type(_)
             | Answer::Field(_)
             | Answer::Record(_)

@@ -171,9 +171,9 @@ pub struct Requirements {
 pub struct Difference(pub Question);
 
 impl Difference {
-    /// Is it only about the contents of a file?
+    /// Is it only about a file?
     pub fn is_of_file(&self) -> bool {
-        matches!(self.0, Question::Contents(..))
+        matches!(self.0, Question::Contents(..) | Question::Binary(..) | Question::Markers(..))
     }
 }
 
