@@ -80,6 +80,8 @@ pub struct CheckedKernel {
     pub release: String,
     /// Why the bundle does not run on it.
     pub why_not: Option<String>,
+    /// What its description does not settle.
+    pub unknown: Vec<String>,
 }
 
 /// A script, compiled for kernels of one kind.
@@ -547,7 +549,7 @@ mod tests {
 
     #[test]
     fn reports_unchecked_kernels() {
-        let of = |release: &str| CheckedKernel { name: "prod".into(), release: release.into(), why_not: None };
+        let of = |release: &str| CheckedKernel { name: "prod".into(), release: release.into(), why_not: None, unknown: Vec::new() };
         let mut bundle = test_bundle(&Fake::new("").unwrap());
         assert_eq!(bundle.is_unchecked("5.15.0"), None);
         bundle.kernels = vec![of("5.10.0")];

@@ -557,7 +557,7 @@ fn is_inside(inner: Span, outer: Span) -> bool {
 
 /// A condition for the existence of a probe that the kernel's description does not settle: the finding's code, its
 /// text, and the remedy.
-fn unknown_condition(attach: &Attach, sys: &dyn TargetInfo) -> Option<(&'static str, String, &'static str)> {
+pub(super) fn unknown_condition(attach: &Attach, sys: &dyn TargetInfo) -> Option<(&'static str, String, &'static str)> {
     let module = match attach {
         Attach::Kprobe { module: Some(module), .. } | Attach::Trampoline { module, .. } => module,
         // the events of a module usually have its name

@@ -32,7 +32,9 @@ use crate::cli::check::Check;
 use crate::codegen::artifact::Artifact;
 use crate::failure::{Failure, without_os_error};
 use crate::launch::require::require_privileges;
+use crate::probes::ProbeSite;
 use crate::progress::Progress;
+use crate::sema::hir;
 use crate::settings::Settings;
 use crate::streams::{to_stdout, write_file};
 use crate::system::TargetInfo;
@@ -97,6 +99,17 @@ pub fn snapshots(paths: &[PathBuf]) -> Result<Vec<(String, Snapshot)>, Failure> 
         Ok((kernel.name, opened))
     };
     kernels::kernels(&args, &Config::default())?.all.into_iter().map(open).collect()
+}
+
+/// What the description of a kernel does not settle about the probes of a script.
+pub fn unknown_conditions(script: &hir::Script, sys: &dyn TargetInfo) -> Vec<String> {
+    let of = |site: &ProbeSite| {
+        let counter = || site.attach.is_hardware_counter().then(|| format!("cannot determine whether a machine counts {}", site.name));
+        examine::unknown_condition(&site.attach, sys).map(|(_, message, _)| message).or_else(counter)
+    };
+    let mut all: Vec<String> = script.probes.iter().flat_map(|p| &p.sites).filter_map(of).collect();
+    all.dedup();
+    all
 }
 
 /// A requirement of a compiled script that a kernel does not meet.

@@ -167,14 +167,16 @@ fn bundle(
         let release = snapshot.about().release.clone();
         let fits = |machine: &Machine| compile_to_fit(front, tree, (snapshot, args.arch), &release, *machine, &mut variants, &mut fixed);
         let compiled_variant: Result<Vec<Checked>, String> = machines.iter().map(fits).collect();
+        let mut unknown = Vec::new();
         let why_not = match compiled_variant {
             Ok(of) => {
+                unknown = of.first().map(|checked| compat::unknown_conditions(&checked.script, snapshot)).unwrap_or_default();
                 checked = checked.or(of.into_iter().next());
                 None
             }
             Err(why) => Some(why),
         };
-        kernels.push(CheckedKernel { name: name.clone(), release, why_not });
+        kernels.push(CheckedKernel { name: name.clone(), release, why_not, unknown });
     }
     report(&kernels, run.quiet);
     let Some(checked) = checked else {
@@ -258,8 +260,12 @@ fn variant_for(
 /// Reports which of the kernels the bundle runs on.
 fn report(kernels: &[CheckedKernel], quiet: bool) {
     let width = kernels.iter().map(|kernel| kernel.name.len()).max().unwrap_or(0);
-    for CheckedKernel { name, release, why_not } in kernels.iter().filter(|kernel| !quiet || kernel.why_not.is_some()) {
-        let result = why_not.as_ref().map_or("runs".into(), |why| format!("does not run: {why}"));
+    for CheckedKernel { name, release, why_not, unknown } in kernels.iter().filter(|kernel| !quiet || kernel.why_not.is_some()) {
+        let result = match (why_not, unknown.as_slice()) {
+            (Some(why), _) => format!("does not run: {why}"),
+            (None, []) => "runs".into(),
+            (None, unknown) => format!("runs, but rbt {}", unknown.join("; ")),
+        };
         to_stderr(&diag::plain_lines(&format!("{name:width$}  Linux {release}: {result}\n")));
     }
 }
