@@ -30,6 +30,7 @@ use crate::parts;
 use crate::probes::Env;
 use crate::settings::Built;
 use crate::system::TargetInfo;
+use crate::system::bpf_object;
 use crate::system::portability::relocations::{self, Relocation, Unrelocatable};
 use crate::system::portability::requirements::{Difference, Requirements};
 
@@ -134,7 +135,7 @@ impl Variant {
     /// Its answers or its numbers do not fit.
     pub fn artifact(&self, sys: &dyn TargetInfo) -> Result<Artifact, Incompatibility> {
         let numbers = self.requirements.of(sys).map_err(Incompatibility::Differs)?;
-        let mut elf = unpack(&self.packed, self.size).ok_or(Incompatibility::Damaged)?;
+        let mut elf = unpack(&self.packed, self.size).filter(|elf| bpf_object::has_text_names(elf)).ok_or(Incompatibility::Damaged)?;
         relocations::apply(&mut elf, &self.relocations, &numbers).map_err(|why| match why {
             Unrelocatable::TooLarge(number) => Incompatibility::TooLarge(self.requirements.number_name(number)),
             Unrelocatable::Damaged | Unrelocatable::Shape | Unrelocatable::Unexplained => Incompatibility::Damaged,
@@ -171,7 +172,7 @@ impl std::fmt::Display for Incompatibility {
         let all = match self {
             Incompatibility::Differs(all) => all,
             Incompatibility::TooLarge(number) => return write!(f, "{number} is too large for an instruction"),
-            Incompatibility::Damaged => return f.write_str("the relocations do not fit the code"),
+            Incompatibility::Damaged => return f.write_str("the code is damaged"),
         };
         let mut names: Vec<String> = Vec::new();
         for Difference(question) in all {

@@ -1,5 +1,6 @@
 //! `rbt-run`: runs a bundle.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
@@ -10,7 +11,7 @@ use crate::builtins::options::ArgumentValues;
 use crate::bundle::Bundle;
 use crate::cli::build::{RunnerCommand, compiled, parse_run};
 use crate::cli::{self, Run};
-use crate::codegen::artifact::Manifest;
+use crate::codegen::artifact::{Manifest, Program};
 use crate::diag;
 use crate::failure::{Failure, reason};
 use crate::launch::expectations::{self, Budget, Unusable};
@@ -27,6 +28,7 @@ use crate::streams::{report, to_stderr, to_stdout};
 use crate::system::TargetInfo;
 use crate::system::machine::kernel_only::KernelOnly;
 use crate::system::machine::live::Live;
+use crate::system::portability::requirements::Requirements;
 use crate::terminal::{self, paint};
 use crate::verdict;
 
@@ -162,8 +164,11 @@ fn run(run: &Run, place: &BundleLocation, machine: Machine, mut budget: Option<&
             Err(failure) => break Err(refused.unwrap_or(failure)),
         };
         let env = Env { sys: &*sys, settings: &settings, invocation: &invocation };
+        let built = files(&artifact.manifest);
         let ready = artifact.manifest.answer(&arguments).map_err(|e| Failure::new(e).code("bad-option"));
         let ready = ready.and_then(|()| find_sites(&mut artifact.manifest, &env, run));
+        let requirements = bundle.variants.get(variant).map(|variant| &variant.requirements);
+        let ready = ready.and_then(|()| requirements.map_or(Ok(()), |of| require_same_files(&built, &artifact.manifest, of, &*sys)));
         if let Err(failure) = ready.and_then(|()| traces_target(&artifact.manifest, &settings, invocation.cgroup.as_ref())) {
             break Err(refused.unwrap_or(failure));
         }
@@ -195,6 +200,40 @@ fn run(run: &Run, place: &BundleLocation, machine: Machine, mut budget: Option<&
         budget.ran(ended.child);
     }
     Ok(ended.status)
+}
+
+/// The files of each program's sites.
+fn files(manifest: &Manifest) -> Vec<BTreeSet<PathBuf>> {
+    let of = |program: &Program| program.sites.iter().filter_map(|site| site.attach.binary()).map(Path::to_owned).collect();
+    manifest.programs.iter().map(of).collect()
+}
+
+/// Checks that the files that were found have the contents on which the code depends: a name or a mount may lead to another file than
+/// at the build.
+fn require_same_files(
+    built: &[BTreeSet<PathBuf>],
+    found: &Manifest,
+    requirements: &Requirements,
+    sys: &dyn TargetInfo,
+) -> Result<(), Failure> {
+    for (program, built) in found.programs.iter().zip(built) {
+        let fixed: Vec<&Path> = requirements.fixed_files().filter(|file| built.contains(*file)).collect();
+        let others = program.sites.iter().filter_map(|site| Some((site, site.attach.binary()?))).filter(|(_, file)| !built.contains(*file));
+        for (site, file) in others {
+            if let Some(first) = fixed.first()
+                && !fixed.iter().any(|fixed| requirements.has_contents_of(fixed, file, sys))
+            {
+                let message = format!(
+                    "{}: {} is another file than {} at the build, on which the code depends",
+                    site.name,
+                    file.display(),
+                    first.display()
+                );
+                return Err(Failure::new(message).code("bundle").help("build it with this file, or run the script with rbt"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Reads the expectations, and checks them against the maps of the bundle.

@@ -98,7 +98,7 @@ fn build(args: &Build) -> Result<u8, Failure> {
 fn warn_of_file(sys: &Live, program: &str, file: &Path, color: bool) {
     let id = sys.binary(file).map(|binary| hex(&binary.build_id)).unwrap_or_default();
     let same = match id.as_str() {
-        "" => "the same functions at the same addresses, because it has no build ID".into(),
+        "" => "the same contents, because it has no build ID".into(),
         id => format!("the same build ID, {id}"),
     };
     let text = format!("{program}: the code depends on debug information of {}, so rbt-run requires a file with {same}", file.display());

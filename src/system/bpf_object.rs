@@ -338,6 +338,24 @@ pub fn names(bytes: &[u8]) -> Result<Names, String> {
     Ok(names)
 }
 
+/// Are all names in an object text? libbpf prints some of them in messages, which must be UTF-8.
+pub fn has_text_names(bytes: &[u8]) -> bool {
+    // of struct btf_header (include/uapi/linux/btf.h): `hdr_len`, `str_off` and `str_len`
+    let [header_length, offset, length] = [4, 16, 20];
+    let Ok(file) = parse(bytes) else { return false };
+    let of_btf = |data: &[u8]| {
+        let word = |at: usize| Some(u32::from_le_bytes(data.get(at..at + 4)?.try_into().ok()?) as usize);
+        let (Some(header), Some(from), Some(length)) = (word(header_length), word(offset), word(length)) else { return true };
+        let strings = header.checked_add(from).and_then(|from| data.get(from..from.checked_add(length)?));
+        strings.is_none_or(|strings| std::str::from_utf8(strings).is_ok())
+    };
+    file.sections().all(|section| match (section.name(), section.data()) {
+        (Ok(".BTF"), Ok(data)) => of_btf(data),
+        (Ok(_), _) => true,
+        (Err(_), _) => false,
+    }) && file.symbols().all(|symbol| symbol.name().is_ok())
+}
+
 /// Does an object contain this name?
 pub fn mentions(object: &Object, name: &str) -> bool {
     memchr::memmem::find(&object.bytes, name.as_bytes()).is_some()

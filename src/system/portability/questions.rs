@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::forward::forward;
 use crate::system::binary::instructions::InstructionBoundary;
-use crate::system::binary::string_layouts;
+use crate::system::binary::{elf, string_layouts};
+use crate::system::cache;
 use crate::system::kernel::functions::{Functions, Symbols};
 use crate::system::kernel_types::{KernelTypes, Prototype};
 use crate::system::machine::arch::Arch;
@@ -221,7 +222,9 @@ pub(super) fn digest_of_binary(answer: &Result<Arc<Binary>, Missing>) -> u128 {
         Ok(binary) => {
             let mut hasher = DefaultHasher::new();
             (&binary.functions, &binary.objects).hash(&mut hasher);
-            digest(&(&binary.path, binary.pie, &binary.segments, &binary.build_id, hasher.finish()))
+            // without a build ID, debug information may differ although the code is the same
+            let contents = if binary.build_id.is_empty() { elf::map(&binary.path).ok().map(|bytes| cache::digest(&bytes)) } else { None };
+            digest(&(binary.pie, &binary.segments, &binary.build_id, contents, hasher.finish()))
         }
         Err(missing) => digest(missing),
     }

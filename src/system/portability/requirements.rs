@@ -292,6 +292,13 @@ impl Requirements {
         self.asked.iter().filter(is_fixed).map(|one| one.question.to_string())
     }
 
+    /// Does another file have the contents that one of [`Requirements::fixed_files`] must have?
+    pub fn has_contents_of(&self, fixed: &Path, other: &Path, sys: &dyn TargetInfo) -> bool {
+        let of_fixed = |one: &&Requirement| matches!(&one.question, Question::Contents(path) if path == fixed);
+        let answer = Answer::query(&Question::Contents(other.into()), sys);
+        self.asked.iter().filter(of_fixed).all(|one| answer.clone().digest(&one.free) == one.digest)
+    }
+
     /// The files whose contents must be the same, because the code depends on their debug information.
     #[allow(clippy::wildcard_enum_match_arm)] // the others are not about contents
     pub fn fixed_files(&self) -> impl Iterator<Item = &Path> {
