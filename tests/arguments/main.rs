@@ -81,6 +81,7 @@ const BUILDS: &[Build] = &[
 ];
 
 fn main() -> ExitCode {
+    rbt::parts::provide_all();
     let mut args = Arguments::from_args();
     args.test_threads.get_or_insert(2);
     let trials = match std::env::var("RBT_ARGUMENTS_OF") {

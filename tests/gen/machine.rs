@@ -125,6 +125,7 @@ pub struct Machine {
 impl Machine {
     /// This machine.
     pub fn new() -> Self {
+        rbt::parts::provide_all();
         let unwind_tables = std::env::var_os("RBT_GENERATE_WITHOUT_TABLES").is_none();
         let settings = Settings { allow_unsafe: true, unwind_tables, ..Settings::default() };
         Self { sys: Box::new(Live::new()), here: true, settings, patience: Duration::from_secs(20) }

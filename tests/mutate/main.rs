@@ -45,6 +45,7 @@ const LIMIT: Duration = Duration::from_secs(if cfg!(debug_assertions) { 60 } els
 const MEMORY: u64 = 4 << 30;
 
 fn main() -> ExitCode {
+    rbt::parts::provide_all();
     let args: Vec<String> = std::env::args().skip(1).collect();
     let number = |i: usize, default: u64| args.get(i).and_then(|a| a.parse().ok()).unwrap_or(default);
     match args.first().map(String::as_str) {
