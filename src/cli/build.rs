@@ -61,9 +61,6 @@ Examples:
 /// The name of the subcommand.
 pub(super) const NAME: &str = "build";
 
-const FULL: &str = "full";
-const SMALL: &str = "small";
-
 /// A program that runs bundles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runner {
@@ -74,6 +71,16 @@ pub enum Runner {
 }
 
 impl Runner {
+    const ALL: [Runner; 2] = [Runner::Full, Runner::Small];
+
+    /// Its name for `--runner`.
+    fn name(self) -> &'static str {
+        match self {
+            Runner::Full => "full",
+            Runner::Small => "small",
+        }
+    }
+
     /// The name of its file.
     pub fn file_name(self) -> &'static str {
         match self {
@@ -111,7 +118,7 @@ pub(super) fn command() -> clap::Command {
                 .action(ArgAction::SetTrue)
                 .help("Write an executable file that contains a runner and the bundle. The runners must be in the directory of rbt."),
         )
-        .arg(Arg::new("runner").long("runner").value_name("RUNNER").value_parser([FULL, SMALL]).help(
+        .arg(Arg::new("runner").long("runner").value_name("RUNNER").value_parser(Runner::ALL.map(Runner::name)).help(
             "The runner of --exe: `small` is rbt-run-small, which has no symbols, stacks, user-space probes, documents (such as -f html), \
              --serve and --otlp. `full` is rbt-run, which has them. By default, it is the smallest one with what the script needs.",
         ))
@@ -152,15 +159,13 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
             failure.help(format!("the architectures are {}", arch::names()))
         })?,
     };
-    let runner = match take_values(&mut args, "--runner")?.last().map(|name| name.to_string_lossy()).as_deref() {
-        None => None,
-        Some(FULL) => Some(Runner::Full),
-        Some(SMALL) => Some(Runner::Small),
-        Some(name) => {
-            let failure = Failure::new(format!("there is no runner `{}`", diag::plain(name))).code("usage");
-            return Err(failure.help(format!("the runners are {FULL} and {SMALL}")));
-        }
+    let named = |name: &OsString| {
+        Runner::ALL.into_iter().find(|runner| *name == *runner.name()).ok_or_else(|| {
+            let failure = Failure::new(format!("there is no runner `{}`", diag::plain(&name.to_string_lossy()))).code("usage");
+            failure.help(format!("the runners are {}", Runner::ALL.map(Runner::name).join(" and ")))
+        })
     };
+    let runner = take_values(&mut args, "--runner")?.last().map(named).transpose()?;
     if runner.is_some() && !exe {
         return Err(Failure::new("--runner chooses the runner of --exe").code("usage").help("add --exe"));
     }

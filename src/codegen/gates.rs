@@ -3,7 +3,8 @@
 //! A probe on the returns of calls follows a probe on their entries: both run for a call, or neither does. Otherwise, probes
 //! that share a map without aggregation depend on each other in unknown ways, such as the start of a request that another
 //! thread completes. Dropping some of their runs would make the results of the others wrong, so these probes always run, or
-//! are detached together, and a limit of events applies to the records that they send. All other probes are independent, even at the same place.
+//! are detached together, and a limit of events applies to the records that they send. All other probes are independent, even at the
+//! same place.
 
 #![allow(clippy::wildcard_enum_match_arm)] // matches on one variant
 
@@ -17,6 +18,7 @@ use crate::emit::IntValue;
 use crate::probes::{Attach, Env, ProbeSite, syscall};
 use crate::sema::hir::{self, Expr, ExprKind, StmtKind};
 use crate::settings::Settings;
+use crate::system::kernel::noreturn;
 use crate::types::{Int, Type};
 
 const U64: Int = Int { bytes: 8, signed: false };
@@ -83,9 +85,6 @@ pub(super) fn sampling(script: &hir::Script, env: &Env) -> Vec<Sampling> {
     (0..probes.len()).map(of).collect()
 }
 
-/// Functions that return in a new process or thread as well, which has not entered them.
-const RETURN_TWICE: [&str; 6] = ["clone", "clone3", "fork", "vfork", "__clone", "_Fork"];
-
 /// The calls whose entries or returns are the sites of a probe.
 struct Calls {
     returns: bool,
@@ -95,10 +94,11 @@ struct Calls {
 
 impl Calls {
     fn of(probe: &hir::Probe) -> Option<Self> {
-        let of = |site: &ProbeSite| match syscall::syscall_of_name(&site.name) {
-            Some(call) => Some((!call.enter, format!("syscall {}", call.name), RETURN_TWICE.contains(&call.name))),
+        let of = |site: &ProbeSite| match syscall::syscall_of_probe(site) {
+            Some(call) => Some((!call.enter, format!("syscall {}", call.name), noreturn::returns_twice(call.name))),
             None => {
-                site.attach.traced_call().map(|(ret, name)| (ret, name, RETURN_TWICE.iter().any(|f| site.name.ends_with(&format!(":{f}")))))
+                let function = site.name.rsplit(':').next().unwrap_or_default();
+                site.attach.traced_call().map(|(ret, name)| (ret, name, noreturn::returns_twice(function)))
             }
         };
         let all: Option<Vec<(bool, String, bool)>> = probe.sites.iter().map(of).collect();
@@ -274,7 +274,7 @@ impl<'c> Gen<'_, 'c> {
             Sampling::Entry { group } => {
                 let (gate, frame) = (group as u32, self.frame_of_call());
                 if limited {
-                    self.e.pass_gate(gate, &|e| e.unmark_call(gate, frame));
+                    self.e.pass_gate(gate, &|e| e.refuse_call(gate, frame));
                 }
                 self.e.mark_call(gate, frame);
             }
@@ -289,7 +289,7 @@ impl<'c> Gen<'_, 'c> {
     /// A number that the entry and the return of a call have in common, but no other unfinished call of the same thread. System calls
     /// are not nested.
     fn frame_of_call(&mut self) -> IntValue<'c> {
-        if syscall::syscall_of_name(&self.site.name).is_some() {
+        if syscall::syscall_of_probe(self.site).is_some() {
             return self.e.int(0);
         }
         let arch = self.cx.env.sys.arch();
@@ -318,7 +318,7 @@ impl<'c> Gen<'_, 'c> {
             Sampling::Alone => self.e.pass_event(&|_| ()),
             Sampling::Entry { group } => {
                 let (gate, frame) = (group as u32, self.frame_of_call());
-                self.e.pass_event(&|e| e.unmark_call(gate, frame));
+                self.e.pass_event(&|e| e.refuse_call(gate, frame));
             }
         }
     }

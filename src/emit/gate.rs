@@ -66,16 +66,22 @@ impl<'c> Builder<'_, 'c> {
 
     /// Ends the program if the limit of events for this second is reached. `refused` emits code for the path that ends.
     pub fn pass_event(&mut self, refused: &dyn Fn(&mut Self)) {
-        let tokens = self.state(offset_of!(State, event_tokens));
-        self.take_token(tokens, &|e| {
-            e.count_thinned();
-            refused(e);
-            e.ret(None);
-        });
+        self.take_token(
+            |_| (),
+            |e| {
+                refused(e);
+                e.ret(None);
+            },
+        );
     }
 
     /// Emits `then` for a record within the limit of events for this second.
     pub fn if_event_passes(&mut self, then: impl FnOnce(&mut Self)) {
+        self.take_token(then, |_| ());
+    }
+
+    /// Takes a token for an event, or emits `none` if there is none. A run that finds no token only reads.
+    fn take_token(&mut self, then: impl FnOnce(&mut Self), none: impl FnOnce(&mut Self)) {
         let tokens = self.state(offset_of!(State, event_tokens));
         let left = self.load_volatile(tokens, U64);
         let some_left = self.cmp(Cmp::Sgt, left, self.int(0));
@@ -86,17 +92,11 @@ impl<'c> Builder<'_, 'c> {
                 e.atomic_add(tokens, one_less);
                 then(e);
             },
-            |e| e.count_thinned(),
+            |e| {
+                e.count_thinned();
+                none(e);
+            },
         );
-    }
-
-    /// Takes a token, or emits `none`, which leaves, if there is none. A run that finds no token only reads.
-    fn take_token(&mut self, tokens: PointerValue<'c>, none: &dyn Fn(&mut Self)) {
-        let left = self.load_volatile(tokens, U64);
-        let none_left = self.cmp(Cmp::Sle, left, self.int(0));
-        self.if_(none_left, none);
-        let one_less = self.int(u64::MAX);
-        self.atomic_add(tokens, one_less);
     }
 
     /// The entry of a call passed, so its return will pass as well, with the same weight. `frame` identifies the call among
@@ -109,8 +109,9 @@ impl<'c> Builder<'_, 'c> {
         self.update(map, key, mark);
     }
 
-    /// The entry of a call did not pass, so its return will not pass either. (An earlier call may not have returned.)
-    pub fn unmark_call(&mut self, gate: u32, frame: IntValue<'c>) {
+    /// The entry of a call did not pass, so its return will not pass either: removes the mark of an earlier call that has not
+    /// returned, and notes that returns without a mark do not pass any more.
+    pub fn refuse_call(&mut self, gate: u32, frame: IntValue<'c>) {
         let refuses = self.offset(self.gate(gate), offset_of!(Gate, has_refused) as u32);
         let known = self.load_volatile(refuses, U64);
         let first = self.cmp(Cmp::Eq, known, self.int(0));

@@ -11,7 +11,7 @@
 
 use std::borrow::Cow;
 
-use super::{Attach, BodyNeeds, ContextFeatures, ContextField, Env, Lowering, ProbeSite, ProgramType, raw_syscall_event};
+use super::{Attach, BodyNeeds, ContextFeatures, ContextField, Env, Lowering, ProbeSite, ProgramType, raw_syscall_event, tracepoint};
 use crate::emit::{Builder, Helper, IntValue, Operand};
 use crate::settings::Mechanism;
 use crate::system::kernel::functions::KERNEL;
@@ -114,9 +114,9 @@ pub fn syscall_of_site(site: &ProbeSite) -> Option<SystemCall<'_>> {
     of(category, event)
 }
 
-/// The system call of a site by the name of the probe, whatever mechanism serves it.
-pub fn syscall_of_name(name: &str) -> Option<SystemCall<'_>> {
-    let (category, event) = name.strip_prefix("tracepoint:")?.split_once(':')?;
+/// The system call of a site, whatever mechanism serves it.
+pub fn syscall_of_probe(site: &ProbeSite) -> Option<SystemCall<'_>> {
+    let (category, event) = site.name.strip_prefix(tracepoint::NAME)?.strip_prefix(':')?.split_once(':')?;
     of(category, event)
 }
 

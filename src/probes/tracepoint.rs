@@ -26,7 +26,7 @@ const U64: Int = Int { bytes: 8, signed: false };
 impl Tracepoint {
     fn place(category: &str, event: &str) -> Place {
         let attach = Attach::Tracepoint { category: category.into(), event: event.into() };
-        Place { name: format!("tracepoint:{category}:{event}"), attach }
+        Place { name: format!("{NAME}:{category}:{event}"), attach }
     }
 
     fn names_of(site: &ProbeSite) -> (&str, &str) {
@@ -35,8 +35,11 @@ impl Tracepoint {
     }
 }
 
+/// The name of the kind.
+pub(super) const NAME: &str = "tracepoint";
+
 static INFO: Info = Info {
-    names: &["tracepoint", "t"],
+    names: &[NAME, "t"],
     usage: "tracepoint:CATEGORY:EVENT",
     doc: "A static event of the kernel. `args` contains the fields of its record.",
     example: "tracepoint:sched:sched_process_exec { printf(\"%s\\n\", args.filename); }",
@@ -57,7 +60,7 @@ impl Search for Tracepoint {
             return Ok(vec![Self::place(&category, &event)]);
         }
         let all = env.sys.for_messages().tracepoints().map_err(|m| missing(point.span, m))?;
-        let named = format!("tracepoint:{category}:{event}");
+        let named = format!("{NAME}:{category}:{event}");
         let error = Diagnostic::error("unknown-tracepoint", point.span, format!("there is no {named}"));
         if category == RECORDS {
             return Err(error.help(format!("`{RECORDS}` describes records of the kernel's other tracers, which probes cannot attach to")));

@@ -1,4 +1,4 @@
-//! Functions that do not return, so a probe on their return is never hit.
+//! Functions that do not return, so a probe on their return is never hit, and functions that return twice.
 
 /// Kernel functions in `tools/objtool/noreturns.h` on every kernel that rbt supports, by their old and new names. (Functions
 /// that take a CPU offline are absent, because they return on some kernels.)
@@ -98,6 +98,14 @@ pub fn is_noreturn_kernel_function(function: &str) -> bool {
 /// Does this system call have no exit event?
 pub fn is_noreturn_syscall(name: &str) -> bool {
     SYSCALLS.contains(&name)
+}
+
+/// System calls, and functions of the C library for them, that return in the new process or thread as well.
+const TWICE: [&str; 6] = ["clone", "clone3", "fork", "vfork", "__clone", "_Fork"];
+
+/// Does this system call or function return once more, where nothing has entered it?
+pub fn returns_twice(name: &str) -> bool {
+    TWICE.contains(&name)
 }
 
 /// All system calls without an exit event.

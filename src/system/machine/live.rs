@@ -190,7 +190,6 @@ impl Live {
         structure.id >= BINARY_IDS
     }
 
-    /// The index of functions, if the list has one.
     /// See [`TargetInfo::has`]. `sys` is this machine, as queries about other facts see it.
     pub(super) fn has_in(&self, sys: &dyn TargetInfo, feature: Feature) -> bool {
         if feature == Feature::Btf && (self.types.get().is_some() || types_are_given()) {
@@ -241,6 +240,7 @@ impl Live {
         holds
     }
 
+    /// The index of functions, if the list has one.
     fn indexed(&self) -> Option<&Functions> {
         if self.function_list.is_some() {
             return self.functions().ok();
