@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::questions::{Question, digest, digest_of_binary, retval_by_name};
+use super::questions::{Question, digest, portable_digest_of_binary, retval_by_name};
 use crate::system::kernel_types::Prototype;
 use crate::system::{Binary, BinaryFile, Function, Marker, MatchingFunction, Missing, TargetInfo, Tracepoint, TracepointField};
 use crate::types::{Enum, Field, Record, Struct, Type};
@@ -386,7 +386,7 @@ impl Answer {
             | Answer::Other(_) => {}
         }
         if let Answer::Binary(binary) = &self {
-            return digest_of_binary(binary);
+            return portable_digest_of_binary(binary);
         }
         if let Answer::Other(known) = self { known } else { digest(&self) }
     }
@@ -439,7 +439,7 @@ fn vary(enumeration: &mut Enum, change: Option<Change>) {
 fn digest_of_contents(binary: Result<Arc<Binary>, Missing>) -> u128 {
     match binary {
         Ok(binary) if !binary.build_id.is_empty() => digest(&binary.build_id),
-        other => digest_of_binary(&other),
+        other => portable_digest_of_binary(&other),
     }
 }
 

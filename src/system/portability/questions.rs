@@ -6,6 +6,7 @@ use std::fmt::{Debug, Display, Write};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
@@ -216,15 +217,31 @@ pub fn digest(value: &impl Debug) -> u128 {
     u128::from(high) << 64 | u128::from(low)
 }
 
-/// The same for a binary, whose list of functions would take `Debug` a long time.
-pub(super) fn digest_of_binary(answer: &Result<Arc<Binary>, Missing>) -> u128 {
+/// The same for a binary, whose list of functions would take `Debug` a long time. Without a build ID, the debug information of two
+/// files may differ although their code is the same. So the file is identified, as this machine has it.
+fn digest_of_binary(answer: &Result<Arc<Binary>, Missing>) -> u128 {
+    digest_of_binary_with(answer, &|path| {
+        let unchanged = cache::unchanged(&path.metadata().ok()?, SystemTime::now());
+        unchanged.or_else(|| contents(path))
+    })
+}
+
+/// The same for files of any machine, whose contents are compared.
+pub(super) fn portable_digest_of_binary(answer: &Result<Arc<Binary>, Missing>) -> u128 {
+    digest_of_binary_with(answer, &contents)
+}
+
+fn contents(path: &Path) -> Option<String> {
+    Some(format!("{:x}", cache::digest(&elf::map(path).ok()?)))
+}
+
+fn digest_of_binary_with(answer: &Result<Arc<Binary>, Missing>, identify: &dyn Fn(&Path) -> Option<String>) -> u128 {
     match answer {
         Ok(binary) => {
             let mut hasher = DefaultHasher::new();
             (&binary.functions, &binary.objects).hash(&mut hasher);
-            // without a build ID, debug information may differ although the code is the same
-            let contents = if binary.build_id.is_empty() { elf::map(&binary.path).ok().map(|bytes| cache::digest(&bytes)) } else { None };
-            digest(&(binary.pie, &binary.segments, &binary.build_id, contents, hasher.finish()))
+            let file = if binary.build_id.is_empty() { identify(&binary.path) } else { None };
+            digest(&(binary.pie, &binary.segments, &binary.build_id, file, hasher.finish()))
         }
         Err(missing) => digest(missing),
     }
