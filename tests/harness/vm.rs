@@ -184,18 +184,18 @@ impl Batch {
             out.into_iter().flat_map(|out| BufReader::new(out).lines()).flatten().try_for_each(|line| sender.send(line))
         });
         let mut err = machine.stderr.take();
-        let told = std::thread::spawn(move || {
+        let (teller, told) = mpsc::channel();
+        std::thread::spawn(move || {
             let mut text = Vec::new();
             let _ = err.as_mut().map(|err| err.read_to_end(&mut text));
-            String::from_utf8_lossy(&text).into_owned()
+            teller.send(String::from_utf8_lossy(&text).into_owned())
         });
         let slowness = slowness_inside(self.kernel.ends_with("-arm64"));
         let (mut verdicts, mut work, mut silent) = (Vec::new(), Duration::ZERO, false);
         loop {
-            let limit = cases
-                .get(verdicts.len())
-                .map_or(Duration::ZERO, |case| run::limit(case, slowness) + Duration::from_secs_f64(20.0 * slowness));
-            match lines.recv_timeout(limit) {
+            // After the last case, a machine only ends.
+            let longest = cases.get(verdicts.len()).map_or(Duration::ZERO, |case| run::limit(case, slowness));
+            match lines.recv_timeout(longest + Duration::from_secs_f64(20.0 * slowness)) {
                 Ok(line) => {
                     if let Some((name, verdict, took)) = read(&line) {
                         times::note(&format!("vm-{}::{name}", self.name), took);
@@ -203,10 +203,14 @@ impl Batch {
                         verdicts.push((name, verdict));
                     }
                 }
-                // vmrun.sh ends the machine.
-                Err(mpsc::RecvTimeoutError::Timeout) => {
+                // vmrun.sh ends the machine. One signal is enough: another one would interrupt vmrun.sh while it does so.
+                Err(mpsc::RecvTimeoutError::Timeout) if !silent => {
                     silent = true;
                     run::terminate(&machine);
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    machine.kill()?;
+                    break;
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
             }
@@ -214,7 +218,9 @@ impl Batch {
         let status = machine.wait()?;
         times::note(&format!("vm-{}, boot and end", self.name), begun.elapsed().saturating_sub(work));
         let silence = if silent { "no result for a long time, " } else { "" };
-        Ok(MachineEnd { verdicts, reason: format!("{silence}{status}\n{}", told.join().unwrap_or_default()) })
+        // A process of a machine that was killed can have the messages' pipe open.
+        let told = told.recv_timeout(Duration::from_secs(10)).unwrap_or_default();
+        Ok(MachineEnd { verdicts, reason: format!("{silence}{status}\n{told}") })
     }
 }
 

@@ -104,6 +104,8 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/vmrun.XXXXXX")
 pids=()
 cleanup() {
     local p
+    # A second signal must not interrupt this.
+    trap '' INT TERM
     for p in ${pids[@]+"${pids[@]}"}; do kill "$p" 2>/dev/null || true; done
     rm -rf "$work"
 }
