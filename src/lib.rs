@@ -180,6 +180,9 @@
 //!   script (`codegen/gates.rs`). The return of a call finds the decision for its entry by the thread and the stack pointer, so
 //!   nested calls are told apart. Returns without one pass until an entry is dropped for the first time. Entries at the prompt share
 //!   maps, so they report how far these are estimates (`runtime/estimates.rs`).
+//! - An idle run does not wake up. What no record tells, programs tell by a notice (`State::noticed`): the first run that a limit
+//!   concerns after a time without runs, a table of stacks that fills up, and a lost record. The thread that empties the ring buffer
+//!   passes it on (`runtime/collect.rs`).
 //! - Measured on Linux 7.3 and not used: one program for the entry and the return of a function by a trampoline (`fsession`) costs
 //!   what two cost (294 and 297 ns for empty ones). Its cookie, which could replace the map of a latency pair, saves 5 to 10 % of
 //!   the task storage's cost. Links of trampolines on many functions (`tracing_multi`) would cost a traced call 135 ns instead of the

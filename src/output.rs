@@ -147,7 +147,7 @@ impl Output {
     }
 }
 
-/// A step to enforce the limit of the overhead, or its reversal.
+/// A step to enforce the limit of the overhead or of the events, or its reversal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limited {
     /// The probe, or those with which it is sampled and detached.
@@ -175,6 +175,16 @@ pub enum Step {
     },
     /// It is attached again.
     Attach,
+    /// Events are dropped to keep the limit of the events.
+    Drop {
+        /// The limit per second for all probes together.
+        max_events: u64,
+    },
+    /// No event has been dropped for some time.
+    Pass {
+        /// The same.
+        max_events: u64,
+    },
 }
 
 /// The results of a run: the requested maps, and the losses.

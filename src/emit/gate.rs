@@ -90,6 +90,7 @@ impl<'c> Builder<'_, 'c> {
             |e| {
                 let one_less = e.int(u64::MAX);
                 e.atomic_add(tokens, one_less);
+                e.notify_if_awaited();
                 then(e);
             },
             |e| {

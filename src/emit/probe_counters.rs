@@ -19,7 +19,11 @@ impl<'c> Builder<'_, 'c> {
 
     /// Counts a record that did not fit into the ring buffer.
     pub(super) fn count_dropped(&mut self) {
-        self.count_out_of_line("dropped", offset_of!(ProbeCounters, dropped));
+        let name = format!("count_dropped_{}", self.program.probe);
+        self.outlined(&name, &[], |e, _| {
+            e.bump_counter(offset_of!(ProbeCounters, dropped));
+            e.notify_if_awaited();
+        });
     }
 
     /// Counts a run that ends before the script's code starts.
@@ -30,6 +34,7 @@ impl<'c> Builder<'_, 'c> {
     /// Counts a run that passed its gate.
     pub fn count_ran(&mut self) {
         self.bump_counter(offset_of!(ProbeCounters, ran));
+        self.notify_if_awaited();
     }
 
     /// Counts a run that a limit dropped.
@@ -80,6 +85,7 @@ impl<'c> Builder<'_, 'c> {
                 let kept = e.state(offset_of!(State, stacks));
                 let one = e.int(1);
                 e.atomic_add(kept, one);
+                e.notify_if_stacks_awaited();
             },
         );
     }

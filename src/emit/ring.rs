@@ -4,10 +4,12 @@ use std::mem::offset_of;
 
 use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
 
+use super::mem::U64;
 use super::shared::{FAILURE_RECORD, FAILURE_ROOM_SHIFT, Failure, Origin, RING, State};
 use super::{Builder, Cmp, Helper, MapDef, MapKind, Operand, Repr};
 use crate::types::{Int, Type};
 
+const WORD: Int = Int { bytes: 4, signed: false };
 /// `BPF_RB_NO_WAKEUP` and `BPF_RB_FORCE_WAKEUP` of `include/uapi/linux/bpf.h`.
 const NO_WAKEUP: u64 = 1;
 const FORCE_WAKEUP: u64 = 2;
@@ -337,22 +339,48 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// Wakes the reader if it sleeps. The flag is read after the record is committed (which is a full barrier), and the
-    /// reader reads the ring after it has set the flag: one of the two sees the other. A separate record, which is
-    /// discarded at once, wakes the reader.
+    /// reader reads the ring after it has set the flag: one of the two sees the other.
     fn wake(&mut self) {
         let flag = self.state(offset_of!(State, reader_sleeps));
-        let sleeps = self.load_volatile(flag, Int { bytes: 4, signed: false });
-        self.if_(sleeps, |e| {
-            e.outlined("wake_reader", &[], |e, _| {
-                let flag = e.state(offset_of!(State, reader_sleeps));
-                let zero = e.int(0);
-                e.store(flag, 0, 4, zero);
-                let ring = e.ring();
-                let (n, flags) = (e.int(8), e.int(0));
-                let dummy_record = e.call_ptr(Helper::RingbufReserve, &[ring.into(), n.into(), flags.into()]);
-                let reserved = e.not_null(dummy_record);
-                e.if_(reserved, |e| e.call_void(Helper::RingbufDiscard, dummy_record, FORCE_WAKEUP));
-            });
+        let sleeps = self.load_volatile(flag, WORD);
+        self.if_(sleeps, |e| e.outlined("wake_reader", &[], |e, _| e.force_wakeup(&[(offset_of!(State, reader_sleeps), 4, 0)])));
+    }
+
+    /// Notifies user space if it waits for a limited run or a lost record ([`State::awaited`]).
+    pub(super) fn notify_if_awaited(&mut self) {
+        let awaited = self.load_volatile(self.state(offset_of!(State, awaited)), WORD);
+        self.if_(awaited, |e| e.notify());
+    }
+
+    /// Notifies user space if a table of stacks fills up ([`State::awaited_stacks`]).
+    pub(super) fn notify_if_stacks_awaited(&mut self) {
+        let word = |e: &mut Self, of: usize| e.load_volatile(e.state(of), U64);
+        let (stacks, awaited) = (word(self, offset_of!(State, stacks)), word(self, offset_of!(State, awaited_stacks)));
+        let enough = self.cmp(Cmp::Uge, stacks, awaited);
+        self.if_(enough, |e| e.notify());
+    }
+
+    fn notify(&mut self) {
+        self.outlined("notify", &[], |e, _| {
+            let notice =
+                [(offset_of!(State, awaited), 4, 0), (offset_of!(State, awaited_stacks), 8, u64::MAX), (offset_of!(State, noticed), 4, 1)];
+            e.force_wakeup(&notice);
+        });
+    }
+
+    /// Wakes the reader by a record, which is discarded at once, after it has set these members of [`State`]: their offsets, sizes
+    /// and values. Without room for the record nothing is set, so that the next program tries again.
+    fn force_wakeup(&mut self, set: &[(usize, u8, u64)]) {
+        let ring = self.ring();
+        let (n, flags) = (self.int(8), self.int(0));
+        let dummy_record = self.call_ptr(Helper::RingbufReserve, &[ring.into(), n.into(), flags.into()]);
+        let reserved = self.not_null(dummy_record);
+        self.if_(reserved, |e| {
+            for (offset, size, value) in set {
+                let (ptr, value) = (e.state(*offset), e.int(*value));
+                e.store(ptr, 0, *size, value);
+            }
+            e.call_void(Helper::RingbufDiscard, dummy_record, FORCE_WAKEUP);
         });
     }
 

@@ -292,6 +292,13 @@ pub struct State {
     /// 0 until a program requests the end of the run; then [`State::ENDED`] and the status. The record of the request
     /// may have found no room.
     pub ended: AtomicU64,
+    /// Set while user space waits without a timeout: the next run that a limit concerns and the next lost record wake it, set
+    /// [`State::noticed`], and clear this.
+    pub awaited: AtomicU32,
+    /// A program has something to tell user space that no record says.
+    pub noticed: AtomicU32,
+    /// The number of [`State::stacks`] from which on the next one wakes user space in the same way. It is then set to the maximum.
+    pub awaited_stacks: AtomicU64,
     /// The number of running programs that may sleep, for which the kernel does not wait.
     pub sleepers: AtomicU64,
     /// A bit for each double-buffered map: the copy that is written to. See `emit/double_buffer.rs`.

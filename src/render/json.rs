@@ -164,17 +164,22 @@ fn write_span(span: &Span, trailer: &[u8], to: &mut Vec<u8>) {
 }
 
 fn limited(limited: &Limited, to: &mut Vec<u8>) {
-    let (step, one_in) = match limited.step {
-        Step::Sample { one_in } => ("sample", Some(one_in)),
+    let (step, number) = match limited.step {
+        Step::Sample { one_in } => ("sample", Some(("one_in", one_in))),
         Step::Detach { permanent: false } => ("detach", None),
         Step::Detach { permanent: true } => ("detach for good", None),
         Step::Attach => ("attach", None),
+        Step::Drop { max_events } => ("drop", Some(("max_events", max_events))),
+        Step::Pass { max_events } => ("pass", Some(("max_events", max_events))),
     };
     open("limit", to);
     field("probe", to, |to| string(limited.probe.as_bytes(), to));
     field("step", to, |to| string(step.as_bytes(), to));
-    if let Some(one_in) = one_in {
-        field("one_in", to, |to| decimal(to, one_in));
+    if let Some((name, number)) = number {
+        field(name, to, |to| decimal(to, number));
+    }
+    if matches!(limited.step, Step::Drop { .. } | Step::Pass { .. }) {
+        return to.extend_from_slice(b"}\n");
     }
     field("cpu_percent", to, |to| to.extend_from_slice(format!("{:.3}", limited.share).as_bytes()));
     field("limit_percent", to, |to| to.extend_from_slice(format!("{:.3}", limited.limit).as_bytes()));

@@ -152,7 +152,7 @@ fn map_in_parts(view: &MapView, options: &RenderOptions, to: &mut Vec<u8>, write
     }
 }
 
-/// A step to enforce the limit of the overhead.
+/// A step to enforce the limit of the overhead or of the events.
 fn limited(limited: &Limited, to: &mut Vec<u8>) {
     let probe = plain(&limited.probe);
     let digits = if limited.limit < 0.01 { 4 } else { 2 };
@@ -163,6 +163,10 @@ fn limited(limited: &Limited, to: &mut Vec<u8>) {
         Step::Detach { permanent: false } => format!("{message}: it is detached for some time"),
         Step::Detach { permanent: true } => format!("{message}: it is detached for the rest of the run"),
         Step::Attach => format!("{probe} is attached again"),
+        Step::Drop { max_events } => {
+            format!("{probe}: more events than {max_events} a second in total: from now on, those beyond the limit are dropped")
+        }
+        Step::Pass { .. } => format!("{probe}: no event has been dropped for 10 seconds"),
     };
     to.extend_from_slice(format!("LIMIT: {text}\n").as_bytes());
 }

@@ -8,8 +8,12 @@
 //! records causes one wakeup. After a drain that found records, the thread pauses for [`DRAIN_INTERVAL`] and drains again. Only if it
 //! finds nothing does it set the flag, check once more (a record may have arrived before the flag was set), and block. No
 //! wakeup is lost: a program commits its record before it reads the flag, the thread sets the flag before it reads the ring,
-//! and poll(2) itself checks the ring before it sleeps. If a wakeup record finds no space in the ring, the wait is bounded: by
-//! [`MAX_WAIT`] at first, and by [`MAX_QUIET_WAIT`] after some time without records.
+//! and poll(2) itself checks the ring before it sleeps. So an idle reader waits without a timeout. Only a ring so small that the
+//! records of the programs that run at the same time may fill it can lack space for the record that wakes the reader. In this case
+//! the wait is bounded: by [`MAX_WAIT`] at first, and by [`MAX_QUIET_WAIT`] after some time without records.
+//!
+//! Programs also wake the thread for what no record tells (`artifact::State::noticed`), such as the first run that a limit
+//! concerns. The thread passes that on.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -17,13 +21,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::poll::{MAX_WAIT, clear, eventfd, wait, wake};
+use super::poll::{MAX_WAIT, UNBOUNDED, clear, eventfd, wait, wake};
 use super::ring::Ring;
 use super::shared::{Flags, Shared};
 
 /// The pause between two drains of the ring while records keep coming.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(2);
-/// The longest wait for a record.
+/// The longest wait for a record of a small ring.
 const MAX_QUIET_WAIT: Duration = Duration::from_secs(1);
 /// Bytes to read at a time.
 const TAKE: u64 = 256 << 10;
@@ -97,6 +101,8 @@ struct Queue {
     stop: bool,
     /// The reader sleeps until it is woken.
     sleeps: bool,
+    /// A program has told something that no record says, and the reader has not been woken for it.
+    noticed: bool,
     spare: Vec<Vec<u8>>,
 }
 
@@ -124,10 +130,11 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    /// Starts to empty the ring buffer. `state` must outlive the thread.
+    /// Starts to empty the ring buffer. `state` must outlive the thread. `is_small`: the records of the
+    /// programs that run at the same time may fill the ring.
     ///
     /// Errors: returns the ring if no thread can be created.
-    pub fn start(ring: Ring, state: &Shared) -> Result<Self, Ring> {
+    pub fn start(ring: Ring, state: &Shared, is_small: bool) -> Result<Self, Ring> {
         let (Ok(reader), Ok(thread)) = (eventfd(), eventfd()) else { return Err(ring) };
         let channel = Arc::new(Channel { queue: Mutex::default(), not_full: Condvar::new(), reader, thread });
         let of_thread = Arc::clone(&channel);
@@ -138,7 +145,7 @@ impl Collector {
         let take = move || {
             let ring = of_place.lock().unwrap_or_else(PoisonError::into_inner).take();
             let Some(mut ring) = ring else { crate::bug!("the ring is handed over once") };
-            collect(&mut ring, &of_thread, &flags);
+            collect(&mut ring, &of_thread, &flags, is_small);
             ring
         };
         match std::thread::Builder::new().name("rbt-ring".into()).stack_size(256 << 10).spawn(take) {
@@ -172,10 +179,10 @@ impl Collector {
         if queue.waiting.is_empty() { queue.ended } else { None }
     }
 
-    /// Makes the descriptor readable when there are records. Returns false if there are some now.
+    /// Makes the descriptor readable when there are records or a notice. Returns false if there are some now.
     pub fn sleep(&self) -> bool {
         let mut queue = self.channel.lock();
-        queue.sleeps = queue.waiting.is_empty();
+        queue.sleeps = queue.waiting.is_empty() && !std::mem::take(&mut queue.noticed);
         queue.sleeps
     }
 
@@ -212,7 +219,7 @@ impl Drop for Collector {
 }
 
 /// The thread's main loop.
-fn collect(ring: &mut Ring, channel: &Channel, state: &Flags) {
+fn collect(ring: &mut Ring, channel: &Channel, state: &Flags, is_small: bool) {
     let limit = ring.size().saturating_mul(TIMES);
     let watermark = ring.size() / 16;
     let mut quiet_wait = MAX_WAIT;
@@ -237,12 +244,14 @@ fn collect(ring: &mut Ring, channel: &Channel, state: &Flags) {
             batch.push(record);
             true
         });
+        // a program sets it before it writes a record that it then discards
+        let noticed = state.take_notice();
         {
             let mut queue = channel.lock();
             if !found.has_more && !found.busy {
                 queue.ended = queue.ended.or(requested);
             }
-            let changed = !batch.bytes.is_empty() || queue.ended.is_some();
+            let changed = !batch.bytes.is_empty() || queue.ended.is_some() || noticed;
             if batch.bytes.is_empty() {
                 if queue.spare.len() < MAX_SPARE_BUFFERS {
                     queue.spare.push(batch.bytes);
@@ -253,6 +262,8 @@ fn collect(ring: &mut Ring, channel: &Channel, state: &Flags) {
             }
             if changed && std::mem::take(&mut queue.sleeps) {
                 wake(&channel.reader);
+            } else {
+                queue.noticed |= noticed;
             }
         }
         if found.has_more || found.bytes > watermark {
@@ -264,7 +275,7 @@ fn collect(ring: &mut Ring, channel: &Channel, state: &Flags) {
             wait(&[stop], DRAIN_INTERVAL);
         } else {
             state.set_sleeps(true);
-            wait(&[ring.fd(), stop], quiet_wait);
+            wait(&[ring.fd(), stop], if is_small { quiet_wait } else { UNBOUNDED });
             state.set_sleeps(false);
             quiet_wait = (quiet_wait * 2).min(MAX_QUIET_WAIT);
         }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::fs::{self, File};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use super::initial_mappings::{ProcessMappings, Scan};
 use super::jit_dump::JitDump;
 use super::mmap_events::Event;
 use super::mmap_reader::MmapReader;
+use super::poll::{MAX_WAIT, UNBOUNDED, clear};
 use super::proc_maps::{MapsLine, is_at, open_mapped_file};
 use crate::diag::{plain, plural};
 use crate::input;
@@ -254,13 +255,24 @@ impl Mappings {
         self.objects.insert(key, Rc::new(object));
     }
 
+    /// Readable if there is something to refresh, and the longest time until the next refresh.
+    pub(super) fn changes(&self) -> (RawFd, Duration) {
+        let changed = self.reader.as_ref().and_then(MmapReader::changed);
+        let scans = self.scan.as_ref().is_some_and(|scan| !scan.has_ended());
+        match changed {
+            Some(changed) => (changed.as_raw_fd(), if scans { MAX_WAIT } else { UNBOUNDED }),
+            None => (-1, MAX_WAIT),
+        }
+    }
+
     /// Processes the recorded events; without records, reads the mappings of the watched processes again.
     pub(super) fn refresh(&mut self) {
         if let Some(reader) = &self.reader {
             // events since then are applied after the results of the scan
             match &self.scan {
-                Some(look) if !look.has_ended() => reader.recorder().read_rings(),
+                Some(look) if !look.has_ended() => _ = reader.recorder().read_rings(),
                 _ => {
+                    reader.changed().into_iter().for_each(clear);
                     self.end_look();
                     self.drain();
                 }

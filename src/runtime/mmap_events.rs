@@ -86,17 +86,8 @@ const MAX_PENDING_BYTES: usize = 32 << 20;
 
 impl Recorder {
     /// Starts recording; 0.1 ms. (For one process and its children it would take 12 ms, because task events make the
-    /// kernel patch its context switch.) Errors: EACCES without CAP_PERFMON.
+    /// kernel patch its context switch.) Each record makes a descriptor readable immediately. Errors: EACCES without CAP_PERFMON.
     pub(super) fn open() -> io::Result<Self> {
-        Self::open_with(None)
-    }
-
-    /// The same; each record makes a descriptor readable immediately.
-    pub(super) fn open_prompt() -> io::Result<Self> {
-        Self::open_with(Some(1))
-    }
-
-    fn open_with(watermark: Option<usize>) -> io::Result<Self> {
         // SAFETY: only queries a number.
         let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
         let (cpus, page) = (cpus.max(1) as usize, rustix::param::page_size());
@@ -105,7 +96,7 @@ impl Recorder {
         let pages = 1 << pages.ilog2();
         let mut rings = Vec::new();
         for cpu in 0..cpus {
-            match Ring::open(cpu, page, pages, watermark) {
+            match Ring::open(cpu, page, pages) {
                 Ok(ring) => rings.push(ring),
                 // An offline CPU; one that comes online later is not recorded, so /proc must suffice.
                 Err(why) if why.raw_os_error() == Some(libc::ENODEV) => {}
@@ -120,19 +111,21 @@ impl Recorder {
         self.watched.insert(pid);
     }
 
-    /// Each is readable when a quarter of its ring is used.
+    /// Each is readable when its ring has records.
     pub(super) fn fds(&self) -> impl Iterator<Item = RawFd> {
         self.rings.iter().map(|ring| ring.fd.as_raw_fd())
     }
 
-    /// Empties the kernel's buffers, so that they do not fill up before the next [`Recorder::drain`].
-    pub(super) fn read_rings(&mut self) {
+    /// Empties the kernel's buffers, so that they do not fill up before the next [`Recorder::drain`]. Were there any records?
+    pub(super) fn read_rings(&mut self) -> bool {
         let mut fresh = Vec::new();
         for ring in &mut self.rings {
             ring.drain(&mut fresh);
         }
         fresh.sort_by_key(|(time, _)| *time);
+        let any = !fresh.is_empty();
         self.queue_events(fresh);
+        any
     }
 
     fn queue_events(&mut self, fresh: Vec<(u64, Event)>) {
@@ -218,11 +211,11 @@ struct Ring {
 }
 
 impl Ring {
-    fn open(cpu: usize, page: usize, pages: usize, watermark: Option<usize>) -> io::Result<Self> {
+    fn open(cpu: usize, page: usize, pages: usize) -> io::Result<Self> {
         let mut attr = syscalls::event(PERF_TYPE_SOFTWARE as u32, PERF_COUNT_SW_DUMMY);
         attr.sample_type = PERF_SAMPLE_TIME;
         attr._bitfield_1 = libbpf_sys::__BindgenBitfieldUnit::new(FLAGS.to_ne_bytes());
-        attr.__bindgen_anon_2.wakeup_watermark = watermark.unwrap_or(page * pages / 4) as u32;
+        attr.__bindgen_anon_2.wakeup_watermark = 1;
         let fd = syscalls::perf_event_open(&attr, -1, cpu as i32)?;
         // SAFETY: only this object uses the mapping until `drop`.
         unsafe {

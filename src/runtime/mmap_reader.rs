@@ -7,17 +7,25 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::mmap_events::Recorder;
-use super::poll::{eventfd, wait, wake};
+use super::poll::{UNBOUNDED, eventfd, wait, wake};
 
 /// The records, and the thread that reads them. Without a thread, they are read on demand.
 #[derive(Debug)]
 pub(super) struct MmapReader {
     recorder: Arc<Mutex<Recorder>>,
-    thread: Option<(JoinHandle<()>, OwnedFd)>,
+    thread: Option<Thread>,
 }
 
-/// The kernel wakes the thread when a ring is a quarter full.
-const POLL_TIMEOUT: Duration = Duration::from_secs(10);
+#[derive(Debug)]
+struct Thread {
+    handle: JoinHandle<()>,
+    stop: OwnedFd,
+    /// Readable if it has read records since this was last cleared.
+    changed: OwnedFd,
+}
+
+/// The pause after the thread has read records: others often follow, and a ring does not fill up meanwhile.
+const PAUSE: Duration = Duration::from_millis(5);
 
 impl MmapReader {
     /// Starts recording.
@@ -31,14 +39,19 @@ impl MmapReader {
     pub fn recorder(&self) -> MutexGuard<'_, Recorder> {
         of(&self.recorder)
     }
+
+    /// Readable if there are records; none if nobody watches for them.
+    pub fn changed(&self) -> Option<&OwnedFd> {
+        self.thread.as_ref().map(|thread| &thread.changed)
+    }
 }
 
 impl Drop for MmapReader {
     fn drop(&mut self) {
-        if let Some((thread, stop)) = self.thread.take() {
-            wake(&stop);
+        if let Some(thread) = self.thread.take() {
+            wake(&thread.stop);
             // a thread that panicked has nothing to report
-            let _ = thread.join();
+            let _ = thread.handle.join();
         }
     }
 }
@@ -48,8 +61,9 @@ fn of(recorder: &Mutex<Recorder>) -> MutexGuard<'_, Recorder> {
     recorder.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn spawn(recorder: &Arc<Mutex<Recorder>>) -> Option<(JoinHandle<()>, OwnedFd)> {
-    let stop = eventfd().ok()?;
+fn spawn(recorder: &Arc<Mutex<Recorder>>) -> Option<Thread> {
+    let (stop, changed) = (eventfd().ok()?, eventfd().ok()?);
+    let tell = changed.try_clone().ok()?;
     let stop_reader = stop.try_clone().ok()?;
     let recorder = Arc::clone(recorder);
     let take = move || {
@@ -59,10 +73,13 @@ fn spawn(recorder: &Arc<Mutex<Recorder>>) -> Option<(JoinHandle<()>, OwnedFd)> {
         let mut fds = vec![stop_reader.as_raw_fd()];
         fds.extend(of(&recorder).fds());
         while !super::poll::readable(&stop_reader) {
-            wait(&fds, POLL_TIMEOUT);
-            of(&recorder).read_rings();
+            wait(&fds, UNBOUNDED);
+            if of(&recorder).read_rings() {
+                wake(&tell);
+                wait(&[stop_reader.as_raw_fd()], PAUSE);
+            }
         }
     };
-    let thread = std::thread::Builder::new().name("rbt-mmap".into()).stack_size(256 << 10).spawn(take).ok()?;
-    Some((thread, stop))
+    let handle = std::thread::Builder::new().name("rbt-mmap".into()).stack_size(256 << 10).spawn(take).ok()?;
+    Some(Thread { handle, stop, changed })
 }

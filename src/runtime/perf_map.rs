@@ -88,6 +88,11 @@ impl PerfMap {
         self.kept_open = self.open(pid).or_else(|| self.kept_open.take());
     }
 
+    /// Has the process a file that is held open?
+    pub(super) fn is_kept_open(&self) -> bool {
+        self.kept_open.is_some()
+    }
+
     fn open(&mut self, pid: u32) -> Option<File> {
         // the user of a process is known while the process exists; a file that was trusted once remains trusted
         let status = fs::read_to_string(procfs::file(pid, "status")).unwrap_or_default();

@@ -9,14 +9,16 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 
 /// The longest wait for what sends no notification, which is checked at this interval.
 pub(super) const MAX_WAIT: Duration = Duration::from_millis(100);
-/// The longest wait if all that can happen sends a notification. A machine that is idle should stay so.
-pub(super) const MAX_IDLE_WAIT: Duration = Duration::from_secs(60);
+/// The wait for what sends a notification: without end. A machine that is idle should stay so.
+pub(super) const UNBOUNDED: Duration = Duration::MAX;
 
 /// Waits until one of these descriptors is readable (negative ones never are), or until the timeout.
 pub(super) fn wait(fds: &[RawFd], longest: Duration) {
     let mut polled: Vec<libc::pollfd> = fds.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
+    // what exceeds the argument is more than three weeks
+    let milliseconds = libc::c_int::try_from(longest.as_millis()).unwrap_or(-1);
     // SAFETY: the array outlives the call. An error (EINTR) is treated as an event: the caller checks for itself.
-    unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, longest.as_millis() as libc::c_int) };
+    unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, milliseconds) };
 }
 
 /// Has this pidfd's process ended?
@@ -27,6 +29,13 @@ pub(super) fn ended(pidfd: &OwnedFd) -> bool {
 /// Is there something to read now?
 pub(super) fn readable(fd: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+}
+
+/// The same for a descriptor by its number; false for a negative one.
+pub(super) fn fd_is_readable(fd: RawFd) -> bool {
+    let mut polled = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: the struct outlives the call
+    unsafe { libc::poll(&mut polled, 1, 0) > 0 }
 }
 
 /// Can it be written now without waiting?

@@ -7,7 +7,7 @@ use crate::settings::{CgroupFilter, Invocation, Settings};
 use crate::system::machine::cgroup;
 
 /// The interval between two checks.
-const POLL_INTERVAL: Duration = Duration::from_millis(500);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The cgroup to watch, until its removal is reported.
 pub(super) struct Watch {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -11,7 +11,7 @@ use super::attach::Links;
 use super::context::RunContext;
 use super::final_maps::FinalMaps;
 use super::meter::Meter;
-use super::poll::{MAX_IDLE_WAIT, MAX_WAIT, ended};
+use super::poll::{MAX_WAIT, UNBOUNDED, ended, fd_is_readable};
 use super::signals::{Signals, with_loop_deadline};
 use super::source::{MAX_WRITER_WAIT, Source};
 use super::throttle::Throttle;
@@ -50,6 +50,7 @@ impl Session<'_> {
             continues: begun.continues,
             has_events: has_events(self.cx.manifest, &self.options),
             idle_wait: MAX_WAIT,
+            changes: -1,
             meter: None,
             refreshed: Instant::now(),
             context,
@@ -117,8 +118,10 @@ struct EventLoop<'a> {
     continues: bool,
     /// There is a probe that an event may fire.
     has_events: bool,
-    /// The longest wait if nothing needs to be checked. It grows while no records come: their last losses are reported soon.
+    /// The longest wait if nothing needs to be checked: a short one first after records, whose last losses are reported then.
     idle_wait: Duration,
+    /// Readable if the symbols' mappings have changed; -1 if nothing waits for that.
+    changes: RawFd,
     cx: &'a SessionCx<'a>,
     sys: &'a dyn TargetInfo,
     links: &'a mut Links,
@@ -158,7 +161,7 @@ impl EventLoop<'_> {
         }
         iterate(self.links, self.source, &mut self.context, &self.cx.signals)?;
         if self.context.is_running() && (self.has_events || self.child.is_some()) {
-            self.source.collect(&self.cx.loaded.state);
+            self.source.collect(&self.cx.loaded.state, self.cx.settings);
         }
         self.refreshed = Instant::now();
         Ok(())
@@ -219,15 +222,47 @@ impl EventLoop<'_> {
             return Ok(Some(Duration::ZERO));
         }
         let wait = self.max_wait();
-        self.idle_wait = (self.idle_wait * 2).min(MAX_IDLE_WAIT);
+        self.idle_wait = UNBOUNDED;
         Ok(Some(wait))
     }
 
     /// The time until something is due that no descriptor announces.
-    fn max_wait(&self) -> Duration {
-        let checks = self.watched || self.meter.is_some() || self.context.watch.is_some() || self.cgroup.is_active();
-        let wait = self.context.stacks.max_wait(&self.context.loaded.state, if checks { MAX_WAIT } else { self.idle_wait });
-        self.cx.signals.max_wait(self.context.throttle.as_ref().map_or(wait, |throttle| throttle.max_wait(wait)))
+    fn max_wait(&mut self) -> Duration {
+        let state = &self.cx.loaded.state;
+        let mut wait = self.idle_wait;
+        if self.meter.is_some() || self.context.watch.is_some() {
+            wait = wait.min(MAX_WAIT);
+        }
+        if self.cgroup.is_active() {
+            wait = wait.min(removed_cgroup::POLL_INTERVAL);
+        }
+        wait = wait.min(self.time_to_refresh());
+        wait = self.context.stacks.max_wait(state, wait);
+        match self.context.throttle.as_ref().map(|throttle| (throttle, throttle.max_wait())) {
+            Some((_, Some(until_tick))) => wait = wait.min(until_tick),
+            throttle => {
+                state.await_notice();
+                // a run before this sent no notice
+                if throttle.is_some_and(|(throttle, _)| throttle.has_changed(self.cx)) {
+                    wait = Duration::ZERO;
+                }
+            }
+        }
+        self.cx.signals.max_wait(wait)
+    }
+
+    /// The time until the symbols' mappings are to be brought up to date. Sets the descriptor that announces changes.
+    fn time_to_refresh(&mut self) -> Duration {
+        self.changes = -1;
+        if !self.watched {
+            return UNBOUNDED;
+        }
+        let (changes, longest) = self.cx.symbols.changes();
+        if fd_is_readable(changes) {
+            return MAX_WAIT.saturating_sub(self.refreshed.elapsed()) + Duration::from_millis(1);
+        }
+        self.changes = changes;
+        longest
     }
 
     /// Waits for a record or another event of the loop.
@@ -243,6 +278,7 @@ impl EventLoop<'_> {
                 raw(self.target),
                 self.context.scrapes.as_ref().map_or(-1, |scrapes| scrapes.fd()),
                 self.context.watch.as_ref().map_or(-1, Watch::keys),
+                self.changes,
             ],
         );
     }

@@ -206,6 +206,16 @@ impl Shared {
         self.state().event_tokens.fetch_add(tokens, Ordering::Relaxed);
     }
 
+    /// The next run that a limit concerns and the next lost record wake this process.
+    pub fn await_notice(&self) {
+        self.state().awaited.store(1, Ordering::SeqCst);
+    }
+
+    /// The next stack wakes this process if there are this many.
+    pub fn await_stacks(&self, stacks: u64) {
+        self.state().awaited_stacks.store(stacks, Ordering::SeqCst);
+    }
+
     /// The number of running programs that may sleep.
     pub fn sleepers(&self) -> u64 {
         self.state().sleepers.load(Ordering::SeqCst)
@@ -249,6 +259,11 @@ impl Flags {
     pub fn set_sleeps(&self, sleeps: bool) {
         // SeqCst: programs must see the flag before the ring is read
         self.state().reader_sleeps.store(sleeps.into(), Ordering::SeqCst);
+    }
+
+    /// Has a program told something since the last call? See [`State::noticed`].
+    pub fn take_notice(&self) -> bool {
+        self.state().noticed.swap(0, Ordering::SeqCst) != 0
     }
 
     /// See [`Shared::interrupt`].

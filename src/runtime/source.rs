@@ -12,11 +12,15 @@ use super::problems;
 use super::python::{self, PYTHON};
 use super::ring::{Drained, Ring};
 use super::shared::Shared;
+use crate::settings::Settings;
 
 /// Bytes of records between two checks of signals and of the output.
 const BATCH: u64 = 256 * 1024;
 /// If the end takes this long, rbt reports why.
 const REPORT_AFTER: Duration = Duration::from_secs(1);
+/// A ring of fewer bytes may be full of the records of programs that run at the same time. (rbt makes such rings only if the
+/// user asks for it, or for a few short records.)
+const SMALL_RING: u64 = 1 << 20;
 /// How long the end waits for programs that are writing a record.
 pub(super) const MAX_WRITER_WAIT: Duration = Duration::from_millis(20);
 
@@ -45,8 +49,9 @@ impl Source {
     }
 
     /// Starts the thread that empties the ring. If it cannot be created, this thread does so.
-    pub fn collect(&mut self, state: &Shared) {
-        match self.ring.take().map(|ring| Collector::start(ring, state)) {
+    pub fn collect(&mut self, state: &Shared, settings: &Settings) {
+        let is_small = |ring: &Ring| settings.perf_rb_pages > 0 && ring.size() < SMALL_RING;
+        match self.ring.take().map(|ring| (is_small(&ring), ring)).map(|(is_small, ring)| Collector::start(ring, state, is_small)) {
             Some(Ok(collector)) => self.collector = Some(collector),
             Some(Err(ring)) => self.ring = Some(ring),
             None => {}
@@ -75,12 +80,12 @@ impl Source {
     }
 
     /// Waits for records, for one of these descriptors to be readable, or for the timeout.
-    pub fn sleep(&self, nap: Duration, others: &[RawFd; 5]) {
+    pub fn sleep(&self, nap: Duration, others: &[RawFd; 6]) {
         match &self.collector {
             Some(collector) => {
                 if collector.sleep() {
-                    let [signal, child, target, request, keys] = *others;
-                    wait(&[collector.fd(), signal, child, target, request, keys], nap);
+                    let [signal, child, target, request, keys, changes] = *others;
+                    wait(&[collector.fd(), signal, child, target, request, keys, changes], nap);
                     collector.wake();
                 }
             }

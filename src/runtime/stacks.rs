@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use super::load::{Loaded, MapFd};
 use super::maps;
-use super::poll::MAX_WAIT;
 use super::shared::Shared;
 use super::word_hash::WordHash;
 use crate::codegen::artifact::Manifest;
@@ -67,13 +66,16 @@ impl Stacks {
         }
     }
 
-    /// How long to wait at most until the next [`Stacks::make_room`]; `longest` if it has nothing to do.
+    /// How long to wait at most until the next [`Stacks::make_room`]; `longest` if it has nothing to do. A program tells when the
+    /// tables begin to fill up.
     pub fn max_wait(&self, state: &Shared, longest: Duration) -> Duration {
         if self.capacity == u64::MAX {
             return longest;
         }
-        let filling = state.stacks().wrapping_sub(self.at) > self.capacity / 4;
-        if filling { WAIT_WHILE_FILLING } else { MAX_WAIT }
+        let some = self.at.saturating_add(self.capacity / 4);
+        state.await_stacks(some);
+        // read after this was set, so that none is missed
+        if state.stacks() >= some { WAIT_WHILE_FILLING } else { longest }
     }
 
     /// Makes room in the tables if it is time to. `idle`: all existing records have been processed.

@@ -5,9 +5,11 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
+use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use blazesym::symbolize::source::{Elf, Kernel, Process, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer};
@@ -17,6 +19,7 @@ use super::catch_panic::{Panicked, catch_panic};
 use super::known_names::KnownNames;
 use super::mappings::{Backing, Mappings, Object};
 use super::perf_map::PerfMap;
+use super::poll::UNBOUNDED;
 use super::word_hash::WordHash;
 use crate::part::Part;
 use crate::system::binary::debug_files::{DebugInformation, debug_information};
@@ -51,10 +54,12 @@ pub(super) trait Symbolize {
     fn watch(&self, pid: u32);
     /// Keeps a file open that processes will run, in case it is replaced before their stacks are printed.
     fn hold_file(&self, path: &Path);
-    /// Processes the new mappings. Call it regularly (every 100 ms to 1 s; it takes 1 µs if there are none), so that
+    /// Processes the new mappings. Call it when [`Symbolize::changes`] says so (it takes 1 µs if there are none), so that
     /// not too many are pending. For a child it need not be called before the exit, unless recording is not permitted:
     /// then mappings after the last call are unknown.
     fn refresh(&self);
+    /// A descriptor that is readable if there is something to refresh, and the longest time until the next refresh.
+    fn changes(&self) -> (RawFd, Duration);
     /// The message about addresses without a symbol because their mapping is unknown; nothing if there are none.
     fn lost(&self) -> Option<String>;
     /// Frames of a kernel stack, leaf first; for each address its inlined functions, innermost first, then the function
@@ -83,6 +88,9 @@ pub(super) trait Symbolize {
 /// Symbolizes addresses.
 pub(super) static SYMBOLS: Part<fn(Options) -> Box<dyn Symbolize>> = Part::new(|options| Box::new(Symbols::new(options)));
 
+/// How often rbt looks for the file that a process with just-in-time compiled code may write.
+const FILE_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Provides [`SYMBOLS`].
 pub(super) fn provide() {
     SYMBOLS.provide(|options| Box::new(Symbols::new(options)));
@@ -97,6 +105,10 @@ impl Symbolize for NoSymbols {
     fn watch(&self, _pid: u32) {}
     fn hold_file(&self, _path: &Path) {}
     fn refresh(&self) {}
+
+    fn changes(&self) -> (RawFd, Duration) {
+        (-1, UNBOUNDED)
+    }
 
     fn lost(&self) -> Option<String> {
         None
@@ -148,6 +160,15 @@ impl Symbolize for Symbols {
         for pid in state.mappings.compilers() {
             state.perf_maps.entry(pid).or_default().open_map(pid);
         }
+    }
+
+    fn changes(&self) -> (RawFd, Duration) {
+        let state = self.state.borrow();
+        let (changed, longest) = state.mappings.changes();
+        let is_kept = |pid: u32| state.perf_maps.get(&pid).is_some_and(PerfMap::is_kept_open);
+        // a compiler creates the file when it has compiled something, and nothing announces that
+        let expects_file = !state.mappings.compilers().all(is_kept);
+        (changed, if expects_file { longest.min(FILE_INTERVAL) } else { longest })
     }
 
     fn lost(&self) -> Option<String> {

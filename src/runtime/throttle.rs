@@ -9,6 +9,9 @@
 //! A sudden increase does not wait for the next measurement: when a gate has let as many runs pass as the limit allows,
 //! the program itself samples more and more rarely (`emit/gate.rs`). Runs that pass have weights, so what the script counts
 //! and sums stays right on average in either case. Runs of detached probes are lost.
+//!
+//! While no probe runs and no step is in effect, nothing is measured: this process sleeps until a program tells it of the
+//! next run ([`Shared::await_notice`](super::shared::Shared::await_notice)).
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -16,13 +19,20 @@ use std::time::{Duration, Instant};
 use super::attach::{self, Links};
 use super::cost::{self, Cost, Statistics};
 use super::{SessionCx, entry_cost, maps};
-use crate::codegen::artifact::{Gate, Sampling};
+use crate::codegen::artifact::{Gate, Program, Sampling};
 use crate::output::{Limited, Step};
 use crate::settings::Overhead;
 use crate::system::TargetInfo;
 
 /// The interval between two measurements of the costs.
 const INTERVAL: Duration = Duration::from_millis(50);
+/// The same for the first ones after a time without runs: a sudden increase should be noticed soon.
+const SHORT_INTERVAL: Duration = Duration::from_millis(10);
+const SHORT_INTERVALS: u32 = 5;
+/// Ticks without a run before this process waits for the next one.
+const STILL_TICKS: u32 = 3;
+/// The time without a dropped event after which the next one is reported again.
+const CALM_AFTER_DROPS: Duration = Duration::from_secs(10);
 /// Ticks without an excess before a step is undone.
 const RECOVERY_TICKS: u32 = 20;
 /// While the probes cost less than this share of the limit, the statistics are on in one tick of [`RECOVERY_TICKS`] only.
@@ -81,6 +91,16 @@ pub(super) struct Throttle {
     fractional_events: f64,
     groups: Vec<ProbeGroup>,
     measured_at: Instant,
+    /// The number of next intervals that are short.
+    short_intervals: u32,
+    /// Ticks without a run.
+    still_ticks: u32,
+    /// Nothing is measured until a program has run.
+    quiet: bool,
+    /// The number of runs that were counted, and the tokens for events, at the last tick.
+    activity: (u64, i64),
+    /// When the statistics were last turned off.
+    statistics_until: Option<Instant>,
     /// Open while the kernel measures run times.
     statistics: Option<Statistics>,
     /// Nanoseconds above the limit; negative below.
@@ -102,6 +122,10 @@ struct ProbeGroup {
     entry: f64,
     one_in: u64,
     detached: Option<Instant>,
+    /// When its last events were dropped to keep the limit of events, if that has been reported.
+    dropped: Option<Instant>,
+    /// The number of its dropped events.
+    drops: u64,
     /// For how long it was detached before.
     detached_for: Duration,
     reductions: u64,
@@ -127,7 +151,7 @@ impl Throttle {
             let programs: Vec<usize> =
                 manifest.programs.iter().enumerate().filter(|(_, p)| p.probes.contains(&probe)).map(|(i, _)| i).collect();
             let first = programs.first().and_then(|i| manifest.programs.get(*i));
-            let name = first.and_then(|p| p.sites.first()).map(|s| s.name.clone()).unwrap_or_default();
+            let name = first.map(Program::name).unwrap_or_default();
             let has_returns = matches!(sampling, Sampling::Return { .. });
             match groups.iter_mut().find(|(known, _)| *known == of) {
                 Some((_, group)) => {
@@ -146,6 +170,8 @@ impl Throttle {
                         entry: 0.0,
                         one_in: 1,
                         detached: None,
+                        dropped: None,
+                        drops: 0,
                         detached_for: Duration::ZERO,
                         reductions: 0,
                         run: UNKNOWN_RUN,
@@ -171,6 +197,11 @@ impl Throttle {
             fractional_events: 0.0,
             groups,
             measured_at: Instant::now(),
+            short_intervals: 0,
+            still_ticks: 0,
+            quiet: false,
+            activity: (0, 0),
+            statistics_until: None,
             statistics: None,
             excess_ns: 0.0,
             calm_ticks: 0,
@@ -181,9 +212,27 @@ impl Throttle {
         Some(throttle)
     }
 
-    /// How long to wait at most until the next [`Throttle::update`].
-    pub fn max_wait(&self, longest: Duration) -> Duration {
-        longest.min(INTERVAL.saturating_sub(self.measured_at.elapsed()) + Duration::from_millis(1))
+    /// How long to wait at most until the next [`Throttle::update`]; none until a program has run.
+    pub fn max_wait(&self) -> Option<Duration> {
+        (!self.quiet).then(|| self.interval().saturating_sub(self.measured_at.elapsed()) + Duration::from_millis(1))
+    }
+
+    fn interval(&self) -> Duration {
+        if self.short_intervals > 0 { SHORT_INTERVAL } else { INTERVAL }
+    }
+
+    /// Has a program run since the last tick?
+    pub fn has_changed(&self, cx: &SessionCx) -> bool {
+        self.activity != self.activity_now(cx)
+    }
+
+    fn activity_now(&self, cx: &SessionCx) -> (u64, i64) {
+        let state = &cx.loaded.state;
+        let of = |group: &ProbeGroup| {
+            let counters = state.probe_counters(&group.probes);
+            counters.ran + counters.thinned + counters.sampled_out
+        };
+        (self.groups.iter().map(of).sum(), if self.events > 0 { state.event_tokens() } else { 0 })
     }
 
     /// How often each of these probes was detached.
@@ -199,32 +248,94 @@ impl Throttle {
 
     /// Lets runs and events pass, and takes a step if it is time to. Returns the steps.
     pub fn update(&mut self, cx: &SessionCx, links: &mut Links, sys: &dyn TargetInfo) -> Vec<Limited> {
-        let took = self.measured_at.elapsed();
-        if took < INTERVAL {
+        if self.quiet {
+            if self.has_changed(cx) {
+                self.resume(cx);
+            }
             return Vec::new();
         }
-        self.measured_at = Instant::now();
-        self.allow_events(cx, took);
-        let Some(budget) = self.budget else {
-            self.fill(cx);
+        let took = self.measured_at.elapsed();
+        if took < self.interval() {
             return Vec::new();
-        };
-        let ns = took.as_nanos() as f64;
-        let measured = self.statistics.is_some();
-        self.groups.iter_mut().for_each(|group| group.measure(cx, ns, measured));
-        let share: f64 = self.groups.iter().map(|g| g.share).sum();
-        self.excess_ns = (self.excess_ns + (share - budget) * ns).max(-budget * 1e9);
-        let step = if share > budget && self.excess_ns > 0.0 {
-            self.calm_ticks = 0;
-            self.reduce_cost(cx, links, budget, share)
-        } else {
-            self.calm_ticks += 1;
-            let time = self.calm_ticks >= RECOVERY_TICKS && self.excess_ns <= 0.0 && share < budget * 0.5;
-            time.then(|| self.undo_step(cx, links, sys, budget, share)).flatten()
-        };
+        }
+        (self.measured_at, self.short_intervals) = (Instant::now(), self.short_intervals.saturating_sub(1));
+        self.allow_events(cx, took);
+        let mut steps = self.dropped_events(cx);
+        if let Some(budget) = self.budget {
+            let ns = took.as_nanos() as f64;
+            let measured = self.statistics.is_some();
+            self.groups.iter_mut().for_each(|group| group.measure(cx, ns, measured));
+            let share: f64 = self.groups.iter().map(|g| g.share).sum();
+            self.excess_ns = (self.excess_ns + (share - budget) * ns).max(-budget * 1e9);
+            let step = if share > budget && self.excess_ns > 0.0 {
+                self.calm_ticks = 0;
+                self.reduce_cost(cx, links, budget, share)
+            } else {
+                self.calm_ticks += 1;
+                let time = self.calm_ticks >= RECOVERY_TICKS && self.excess_ns <= 0.0 && share < budget * 0.5;
+                time.then(|| self.undo_step(cx, links, sys, budget, share)).flatten()
+            };
+            steps.extend(step);
+            self.measure(share, budget);
+        }
         self.fill(cx);
-        self.measure(share, budget);
-        step.into_iter().collect()
+        self.rest_if_still(cx);
+        steps
+    }
+
+    /// Ceases to measure if no program runs, and no step waits to be undone.
+    fn rest_if_still(&mut self, cx: &SessionCx) {
+        let now = self.activity_now(cx);
+        self.still_ticks = if self.activity == now { self.still_ticks + 1 } else { 0 };
+        self.activity = now;
+        let has_tokens = self.events == 0 || now.1 >= self.burst() as i64;
+        let settled = |g: &ProbeGroup| g.one_in == 1 && g.dropped.is_none() && (g.detached.is_none() || g.gate.is_none());
+        self.quiet = self.still_ticks >= STILL_TICKS && has_tokens && self.excess_ns <= 0.0 && self.groups.iter().all(settled);
+        if self.quiet {
+            self.set_statistics(false);
+        }
+    }
+
+    /// A program has run after a time without runs.
+    fn resume(&mut self, cx: &SessionCx) {
+        let took = self.measured_at.elapsed();
+        if let Some(budget) = self.budget {
+            self.excess_ns = (self.excess_ns - budget * took.as_nanos() as f64).max(-budget * 1e9);
+            // if single runs follow each other at long intervals, not each of them is measured
+            let often = self.statistics_until.is_some_and(|until| until.elapsed() < INTERVAL * RECOVERY_TICKS);
+            self.idle_ticks = if often { RECOVERY_TICKS + 1 } else { 0 };
+            self.set_statistics(!often);
+        }
+        (self.measured_at, self.short_intervals) = (Instant::now(), SHORT_INTERVALS);
+        (self.quiet, self.still_ticks) = (false, 0);
+        self.allow_events(cx, took);
+        self.fill(cx);
+        self.activity = self.activity_now(cx);
+    }
+
+    /// Reports the probes whose events are dropped since this tick, and those of which none has been dropped for some time.
+    fn dropped_events(&mut self, cx: &SessionCx) -> Vec<Limited> {
+        let max_events = self.events;
+        if max_events == 0 {
+            return Vec::new();
+        }
+        let of = |group: &mut ProbeGroup| {
+            let drops = cx.loaded.state.probe_counters(&group.probes).thinned;
+            let more = std::mem::replace(&mut group.drops, drops) != drops && group.detached.is_none();
+            let before = group.dropped;
+            if more {
+                group.dropped = Some(Instant::now());
+            } else {
+                group.dropped.take_if(|last| last.elapsed() >= CALM_AFTER_DROPS);
+            }
+            let step = match (before, group.dropped) {
+                (None, Some(_)) => Step::Drop { max_events },
+                (Some(_), None) => Step::Pass { max_events },
+                (None, None) | (Some(_), Some(_)) => return None,
+            };
+            Some(Limited { probe: group.name.clone(), step, share: group.share * 100.0, limit: self.budget.unwrap_or(0.0) * 100.0 })
+        };
+        self.groups.iter_mut().filter_map(of).collect()
     }
 
     fn burst(&self) -> u64 {
@@ -245,9 +356,10 @@ impl Throttle {
     /// Sets the number of runs that may pass at the same rate until the next measurement, such that all of them cannot cost much
     /// more than the limit.
     fn fill(&self, cx: &SessionCx) {
+        let ns = self.interval().as_nanos() as f64;
         for group in &self.groups {
             let Some(gate) = group.gate else { continue };
-            let free = self.budget.map_or(u64::MAX, |budget| (4.0 * budget * INTERVAL.as_nanos() as f64 / group.run.max(20.0)) as u64);
+            let free = self.budget.map_or(u64::MAX, |budget| (4.0 * budget * ns / group.run.max(20.0)) as u64);
             let shift = if group.detached.is_some() { Gate::CLOSED } else { group.one_in.ilog2().into() };
             cx.loaded.state.set_gate(gate, shift, free.max(4));
         }
@@ -259,9 +371,13 @@ impl Throttle {
         self.idle_ticks = if share < budget * IDLE_SHARE { self.idle_ticks + 1 } else { 0 };
         let attached = self.groups.iter().any(|group| group.detached.is_none());
         let wanted = attached && (self.idle_ticks < RECOVERY_TICKS || self.idle_ticks.is_multiple_of(RECOVERY_TICKS));
-        match (wanted, self.statistics.is_some()) {
+        self.set_statistics(wanted);
+    }
+
+    fn set_statistics(&mut self, on: bool) {
+        match (on, self.statistics.is_some()) {
             (true, false) => self.statistics = cost::measure().ok(),
-            (false, true) => self.statistics = None,
+            (false, true) => (self.statistics, self.statistics_until) = (None, Some(Instant::now())),
             (true, true) | (false, false) => {}
         }
     }

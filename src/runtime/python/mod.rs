@@ -16,11 +16,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use super::load::{Loaded, MapFd};
 use super::mmap_events::{Event, Recorder};
-use super::poll::{eventfd, readable, wait, wake};
+use super::poll::{UNBOUNDED, eventfd, readable, wait, wake};
 use super::proc_maps::MapsLine;
 use crate::codegen::artifact::{IN_NAMESPACE, Process};
 use crate::part::Part;
@@ -73,15 +72,12 @@ struct Processes {
     thread: Option<(JoinHandle<()>, OwnedFd)>,
 }
 
-/// The kernel wakes the thread; this timeout covers a lost wakeup only.
-const POLL_TIMEOUT: Duration = Duration::from_secs(1);
-
 impl Processes {
     /// See [`Frames::follow`].
     fn follow(loaded: &Loaded, pid: Option<u32>, in_namespace: bool) -> Option<Self> {
         let map = loaded.python_processes?;
         // before the search, so that no mapping is missed in between
-        let recorder = Recorder::open_prompt().ok();
+        let recorder = Recorder::open().ok();
         let of_namespace = if in_namespace { IN_NAMESPACE } else { 0 };
         let files = Arc::new(Files::default());
         let mut finder = Finder { map, of_namespace, files: Arc::clone(&files), found: BTreeMap::new() };
@@ -128,7 +124,7 @@ fn watch(mut finder: Finder, mut recorder: Recorder) -> Option<(JoinHandle<()>, 
         let mut fds = vec![stopped.as_raw_fd()];
         fds.extend(recorder.fds());
         while !readable(&stopped) {
-            wait(&fds, POLL_TIMEOUT);
+            wait(&fds, UNBOUNDED);
             for event in recorder.drain() {
                 match event {
                     Event::Mapped { pid, start, offset, path, .. } => finder.mapped(pid, start, offset, &path),

@@ -244,7 +244,7 @@ impl Unwinder {
         of(&state).load_vdso();
         let (stop, wake) = (eventfd()?, eventfd()?);
         // without permission, tables are made when programs miss them
-        let recorder = Arc::new(Mutex::new(Recorder::open_prompt().ok()));
+        let recorder = Arc::new(Mutex::new(Recorder::open().ok()));
         spawn(Arc::clone(&state), stop.try_clone()?, wake.try_clone()?, Arc::clone(&recorder))?;
         Ok(Self { state, target, recorder, preload_done: Mutex::default(), stop, wake })
     }
