@@ -83,11 +83,39 @@ const REPLACEMENTS: &[(&str, &str, &str)] = &[
     ("idle", "llvm::PreservedAnalyses", "return llvm::PreservedAnalyses::all();"),
 ];
 
+/// The stub of compressed programs (`src/exe`).
+const STUB: &str = "src/exe/stub.c";
+
+/// The options of the C compiler for it: it runs without a C library, at any address, and before anything could be protected.
+const STUB_FLAGS: &[&str] = &[
+    "-std=gnu11",
+    "-O2",
+    "-ffreestanding",
+    "-fpie",
+    "-fvisibility=hidden",
+    "-ffunction-sections",
+    "-fno-stack-protector",
+    "-fno-asynchronous-unwind-tables",
+    // a loop of memcpy would become a call of memcpy
+    "-fno-tree-loop-distribute-patterns",
+    "-DMAX_PARTS=8",
+];
+
+/// The linker's script for it: the entry is first. Anything in `.variables` would need memory of its own.
+const STUB_LAYOUT: &str = "\
+SECTIONS {
+  .code : { *(.text.entry) *(.text .text.*) *(.rodata .rodata.*) }
+  .variables : { *(.data .data.* .bss .bss.* .got .got.*) }
+  /DISCARD/ : { *(*) }
+}
+";
+
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
     tools(&out);
     bpf_headers(&out);
+    stub(&out).unwrap_or_else(|e| panic!("{STUB}: {e}"));
     let linked = env::var_os("CARGO_FEATURE_STATIC_LLVM").is_some();
     passes(linked, &out);
     // src/runtime/libbpf_features.rs defines the replacement of this function of libbpf.
@@ -145,6 +173,48 @@ fn unused_functions(out: &Path) -> PathBuf {
     let path = out.join("unused_functions.cpp");
     fs::write(&path, source + "}\n").unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     path
+}
+
+/// Compiles the stub of compressed programs with zstd's decompressor, and writes its code to a file.
+fn stub(out: &Path) -> std::io::Result<()> {
+    println!("cargo::rerun-if-changed={STUB}");
+    println!("cargo::rerun-if-env-changed=DEP_ZSTD_INCLUDE");
+    let compiler = cc::Build::new().no_default_flags(true).try_get_compiler().map_err(std::io::Error::other)?;
+    let run = |command: &mut Command| {
+        let done = command.status()?;
+        if done.success() { Ok(()) } else { Err(std::io::Error::other(format!("{command:?}: {done}"))) }
+    };
+    let [object, layout, linked] = ["stub.o", "stub.ld", "stub.elf"].map(|name| out.join(name));
+    let zstd = env::var_os("DEP_ZSTD_INCLUDE").unwrap_or_default();
+    run(compiler.to_command().args(STUB_FLAGS).arg("-isystem").arg(zstd).args(["-c", STUB, "-o"]).arg(&object))?;
+    fs::write(&layout, STUB_LAYOUT)?;
+    // Nothing relocates the code. If it depends on its address, it differs at another one.
+    let mut codes = Vec::new();
+    for address in ["0", "0x100000"] {
+        let options = format!("-Wl,--gc-sections,--build-id=none,-e,entry,-T,{},--section-start=.code={address}", layout.display());
+        run(compiler.to_command().args(["-nostdlib", "-static", &options]).arg(&object).arg("-o").arg(&linked))?;
+        codes.push(code_of(&fs::read(&linked)?).ok_or_else(|| std::io::Error::other("its code is not one segment"))?);
+    }
+    if codes.first() != codes.last() {
+        return Err(std::io::Error::other("it needs relocations"));
+    }
+    let to = out.join("stub.bin");
+    let _ = fs::remove_file(&to);
+    fs::write(to, codes.swap_remove(0))
+}
+
+/// The only segment of a program for 64 bits.
+fn code_of(elf: &[u8]) -> Option<Vec<u8>> {
+    const LOADED: u64 = 1;
+    let number = |at: usize, size: usize| {
+        let bytes = elf.get(at..at + size)?;
+        Some(bytes.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte)))
+    };
+    let (first, count) = (number(32, 8)? as usize, number(56, 2)? as usize);
+    let mut segments = (0..count).map(|i| first + 56 * i).filter(|at| number(*at, 4) == Some(LOADED));
+    let (Some(at), None) = (segments.next(), segments.next()) else { return None };
+    let (start, in_file, in_memory) = (number(at + 8, 8)? as usize, number(at + 32, 8)?, number(at + 40, 8)?);
+    (in_file == in_memory).then(|| elf.get(start..start + in_file as usize).map(Vec::from))?
 }
 
 fn link_statically(out: &Path) -> std::io::Result<()> {

@@ -13,6 +13,7 @@ use crate::cli::build::{RunnerCommand, compiled, parse_run};
 use crate::cli::{self, Run};
 use crate::codegen::artifact::{Manifest, Program};
 use crate::diag;
+use crate::exe::mark;
 use crate::failure::{Failure, reason};
 use crate::launch::expectations::{self, Budget, Unusable};
 use crate::launch::explain::{Explainer, REFUSED};
@@ -107,8 +108,15 @@ fn parse_command(args: impl IntoIterator<Item = OsString>) -> Result<(RunnerComm
     let bytes = own_file().and_then(|mut file| Bundle::embedded_in(&mut file));
     let name = called.unwrap_or_default();
     let own = match bytes {
-        Ok(bytes) => bytes.map(|bytes| EmbeddedBundle { bytes, name }),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+        Ok(Some(bytes)) => Some(EmbeddedBundle { bytes, name }),
+        Ok(None) if mark::is_set() => {
+            let message = format!("{name}: the bundle at the end of this program is missing: the file is truncated or was changed");
+            return Err(Failure::new(message)
+                .code("bundle")
+                .help("copy it again, or build it again; strip(1) and the like remove the bundle"));
+        }
+        Ok(None) => None,
+        Err(e) if e.kind() == io::ErrorKind::NotFound && !mark::is_set() => None,
         Err(e) => return Err(Failure::new(format!("{name}: cannot read the bundle in it: {}", reason(&e))).code("bundle")),
     };
     let command = parse_run(args, own.as_ref().map(|own| own.name.as_str()))?;

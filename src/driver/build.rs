@@ -15,6 +15,7 @@ use crate::codegen::{self, artifact::Artifact};
 use crate::compat;
 use crate::diag::{self, Diagnostics, Severity};
 use crate::emit::Dumps;
+use crate::exe;
 use crate::failure::{Failure, reason};
 use crate::frontend::args::{check_script_args, help_of_script};
 use crate::frontend::c_headers::Headers;
@@ -74,7 +75,7 @@ fn build(args: &Build) -> Result<u8, Failure> {
     let bundle = bundle(&mut front, &tree, (&sys, &snapshots), args)?;
     let mut bytes = bundle.to_bytes()?;
     if args.exe {
-        bytes = Bundle::attached(&runner(args, &bundle)?, &bytes);
+        bytes = program(args, &bundle, &bytes)?;
     }
     let place = args.output.display().to_string();
     let mut file = AtomicFile::create(&args.output).map_err(|e| not_written(&place, &e))?;
@@ -458,8 +459,19 @@ const AFTER_5_10: &[Feature] = &[
     Feature::StructArguments,
 ];
 
-/// The runner for a program: the smallest one with everything that the bundle needs, or the one that the user chose.
-fn runner(args: &Build, bundle: &Bundle) -> Result<Vec<u8>, Failure> {
+/// A program with the bundle.
+fn program(args: &Build, bundle: &Bundle, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
+    let (name, runner) = runner(args, bundle)?;
+    if args.compress && !args.run.quiet && !exe::can_compress(&runner) {
+        to_stderr(&format!("note: the program is not compressed, because {name} is not linked statically\n"));
+    }
+    exe::program(runner, bytes, args.compress).map_err(|e| {
+        Failure::new(format!("--exe: cannot make a program of {name}: {e}")).help(format!("install {name} in the directory of rbt"))
+    })
+}
+
+/// The runner for a program, and its name: the smallest one with everything that the bundle needs, or the one that the user chose.
+fn runner(args: &Build, bundle: &Bundle) -> Result<(&'static str, Vec<u8>), Failure> {
     let built_for = [(bundle.settings.has_times(), "formats with times"), (bundle.settings.has_origins(), "--otlp")];
     let built_for = built_for.iter().find(|(is_so, _)| *is_so).map(|(_, what)| String::from(*what));
     let needed = bundle.needed_parts().or(built_for);
@@ -479,7 +491,7 @@ fn runner(args: &Build, bundle: &Bundle) -> Result<Vec<u8>, Failure> {
 }
 
 /// A program that runs bundles, of the same version: it is beside rbt.
-fn runner_file(runner: Runner) -> Result<Vec<u8>, Failure> {
+fn runner_file(runner: Runner) -> Result<(&'static str, Vec<u8>), Failure> {
     let name = runner.file_name();
     let help = || format!("install {name} in the directory of rbt");
     let current =
@@ -489,7 +501,7 @@ fn runner_file(runner: Runner) -> Result<Vec<u8>, Failure> {
         |e: io::Error| Failure::new(format!("--exe: cannot read {}: {}", path.display(), reason(&e))).code("not-readable").help(help());
     let bytes = input::read(&path, input::LIST).map_err(cannot)?;
     match Bundle::embedded_in(&mut io::Cursor::new(&bytes)) {
-        Ok(None) => Ok(bytes),
+        Ok(None) => Ok((name, bytes)),
         Ok(Some(_)) | Err(_) => Err(Failure::new(format!("--exe: {} already contains a bundle", path.display())).help(help())),
     }
 }

@@ -30,6 +30,9 @@ pub(super) const CODES: &[Code] = &[
     error("no-entry", "the prompt has no entry of this number")
         .remedy("`:list` shows the running entries")
         .command(r"printf 'begin { @n = 1; }\n:drop 5\n' | rbt", r"printf 'interval:s:9 { @n = 1; }\n:drop 1\n' | rbt"),
+    error("no-memory", "a compressed program of `rbt build --exe` cannot unpack its code into memory")
+        .remedy("raise the limit of memory (`ulimit -v`), or build the program with `--no-compress`, if a policy forbids executable memory")
+        .needs("a program that `rbt build --exe` wrote"),
     error("no-permission", "this user lacks a privilege")
         .remedy("run as root; `man rbt`, WITHOUT ROOT, lists the required capabilities")
         .command("setpriv --bounding-set=-all --inh-caps=-all rbt -e 'begin { exit(); }'", "rbt -e 'begin { exit(); }'"),
