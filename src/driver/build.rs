@@ -400,7 +400,9 @@ pub(super) fn compile_silently<'a>(
         let mut checked = frontend::check(tree, sys, settings, invocation, warnings).map_err(why)?;
         checked.settings.no_features.extend(without);
         let env = checked.env(sys);
-        let artifact = codegen::compile(&codegen::lower(checked.script.clone(), &env), &env, &front.sources, Dumps::default());
+        let script = codegen::lower(checked.script.clone(), &env);
+        let known = &mut *front.known_code.borrow_mut();
+        let artifact = codegen::compile_with(&script, &env, &front.sources, Dumps::default(), Some(known));
         let artifact = artifact.map_err(|e| why(not_compiled(&e, &front.sources)))?;
         Ok((checked, artifact.artifact))
     }

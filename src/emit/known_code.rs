@@ -1,6 +1,6 @@
 //! The code of rbt's own functions, from earlier compilations. `subroutines.cpp` describes its contents and its use.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::c_void;
 use std::slice;
 
@@ -24,7 +24,16 @@ pub struct KnownCode {
     new: BTreeMap<Key, Vec<u8>>,
     #[serde(skip)]
     has_grown: bool,
+    /// Whole modules, if they are kept.
+    #[serde(skip)]
+    modules: Option<HashMap<ModuleKey, ModuleResult>>,
 }
+
+/// A module as bitcode, and what else determines its code.
+pub(super) type ModuleKey = (Vec<u8>, String);
+
+/// The object of a module, or the messages of LLVM.
+pub(super) type ModuleResult = Result<Vec<u8>, Vec<String>>;
 
 /// `KnownCode` of `subroutines.h`.
 #[repr(C)]
@@ -35,6 +44,28 @@ pub(super) struct Callbacks {
 }
 
 impl KnownCode {
+    /// Keeps the results of whole modules, too. They stay in memory, for who compiles one script for many targets.
+    pub fn with_modules() -> Self {
+        Self { modules: Some(HashMap::new()), ..Self::default() }
+    }
+
+    /// Are the results of whole modules kept?
+    pub(super) fn has_modules(&self) -> bool {
+        self.modules.is_some()
+    }
+
+    /// What LLVM made of a module.
+    pub(super) fn module(&self, key: &ModuleKey) -> Option<&ModuleResult> {
+        self.modules.as_ref()?.get(key)
+    }
+
+    /// Keeps what LLVM made of a module.
+    pub(super) fn keep_module(&mut self, key: ModuleKey, result: ModuleResult) {
+        if let Some(modules) = &mut self.modules {
+            modules.insert(key, result);
+        }
+    }
+
     /// Has it code that it had not when it was created?
     pub fn has_grown(&self) -> bool {
         self.has_grown

@@ -101,7 +101,7 @@ pub struct Dumps {
 }
 
 /// The passes that a module gets, as `passes.cpp` numbers them.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 enum Passes {
     /// Those of `default<O2>`.
@@ -248,17 +248,25 @@ impl<'c> CodegenCx<'c> {
         if let Err(e) = self.module.verify() {
             return Err(vec![e.to_string()].into());
         }
-        let callbacks = known.as_deref_mut().map(|known| {
-            known.start();
-            known.callbacks()
-        });
-        let reused: *const Callbacks = callbacks.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         let passes = match (self.options.stack_limits.avoid_value_reuse, self.runs_again.get()) {
             (true, _) => Passes::Lean,
             (false, true) => Passes::Full,
             (false, false) => Passes::Once,
         };
         let rarely = !self.options.stack_limits.avoid_value_reuse && !self.runs_often.get();
+        let key = known
+            .as_deref()
+            .filter(|known| known.has_modules() && dumps == Dumps::default())
+            .map(|_| (self.module.write_bitcode_to_memory().as_slice().to_vec(), format!("{passes:?} {rarely} {}", self.target.v4)));
+        if let Some(result) = key.as_ref().and_then(|key| known.as_deref()?.module(key)) {
+            let elf = result.clone()?;
+            return Ok(BuiltObject { elf, ..self.built_object() });
+        }
+        let callbacks = known.as_deref_mut().map(|known| {
+            known.start();
+            known.callbacks()
+        });
+        let reused: *const Callbacks = callbacks.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: the module is well-formed, all live as long as this value, and nothing else uses the known code
         unsafe { rbt_optimize(self.module.as_mut_ptr(), self.machine.as_mut_ptr(), passes, rarely, reused) };
         let optimized = dumps.optimized.then(|| text(&self.module));
@@ -272,23 +280,26 @@ impl<'c> CodegenCx<'c> {
             true => generate(LLVMCodeGenFileType::LLVMAssemblyFile).map(|b| String::from_utf8_lossy(b.as_slice()).into_owned()),
             false => None,
         };
-        let object = generate(LLVMCodeGenFileType::LLVMObjectFile);
-        if !self.errors.is_empty() {
-            return Err(std::mem::take(&mut *self.errors).into());
-        }
-        if let Some(known) = known {
-            known.finish();
-        }
-        match object {
-            Some(buffer) => Ok(BuiltObject {
-                elf: buffer.as_slice().to_vec(),
-                problems: self.problems.take(),
-                events: self.next_event.get(),
-                ir,
-                optimized,
-                assembly,
-            }),
+        let object = generate(LLVMCodeGenFileType::LLVMObjectFile).map(|buffer| buffer.as_slice().to_vec());
+        let result = match object {
+            _ if !self.errors.is_empty() => Err(std::mem::take(&mut *self.errors)),
+            Some(elf) => Ok(elf),
             None => bug!("LLVM's BPF target emits no objects"),
+        };
+        if let Some(known) = known {
+            if result.is_ok() {
+                known.finish();
+            }
+            if let Some(key) = key {
+                known.keep_module(key, result.clone());
+            }
         }
+        Ok(BuiltObject { elf: result?, ir, optimized, assembly, ..self.built_object() })
+    }
+
+    /// What the object is described by, without the object.
+    fn built_object(&self) -> BuiltObject {
+        let (problems, events) = (self.problems.take(), self.next_event.get());
+        BuiltObject { elf: Vec::new(), problems, events, ir: None, optimized: None, assembly: None }
     }
 }

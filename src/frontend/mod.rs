@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use crate::cli::{self, Program, Run};
 use crate::diag::{self, Diagnostic, Diagnostics, Source, Span};
+use crate::emit::KnownCode;
 use crate::failure::Failure;
 use crate::launch::expectations::Unusable;
 use crate::launch::require::{require_cgroup, require_process};
@@ -122,6 +123,8 @@ pub(crate) struct Frontend<'a> {
     pub(crate) late_bound: LateBound,
     /// The headers for imported C sources.
     pub(crate) headers: Headers<'a>,
+    /// Code of the script for other targets, of which parts are the same.
+    pub(crate) known_code: RefCell<KnownCode>,
     /// Durations of the stages.
     pub(crate) clock: Clock,
     /// Receives its messages; if none, they go to standard error.
@@ -136,6 +139,7 @@ impl<'a> Frontend<'a> {
             sources: Vec::new(),
             late_bound: LateBound::default(),
             headers: Headers::of_this_machine(&run.settings.include_dirs),
+            known_code: RefCell::new(KnownCode::with_modules()),
             clock: Clock::new(run.verbose),
             messages: None,
         }
