@@ -364,16 +364,23 @@ impl Bundle {
         all
     }
 
-    /// The message for a kernel against which the bundle was not checked, although it was checked against others.
-    pub fn is_unchecked(&self, release: &str) -> Option<String> {
-        let fits = |kernel: &&CheckedKernel| kernel.why_not.is_none();
-        let releases = || self.kernels.iter().filter(fits).map(|kernel| kernel.release.as_str());
-        if self.kernels.is_empty() || releases().chain([self.kernel.as_str()]).any(|known| known == release) {
+    /// The message for a kernel for which the bundle was not checked, although it was checked for others, or on which it does not run
+    /// according to that check.
+    pub fn doubt(&self, release: &str) -> Option<String> {
+        let mut here = self.kernels.iter().filter(|kernel| kernel.release == release).peekable();
+        if self.kernels.is_empty() || self.kernel == release || here.clone().any(|kernel| kernel.why_not.is_none()) {
             return None;
         }
-        let mut names: Vec<&str> = releases().take(MAX_SHOWN).collect();
-        names.extend((self.kernels.len() > MAX_SHOWN).then_some("…"));
-        Some(format!("the bundle was not checked against this kernel, Linux {release}, but against {}", names.join(", ")))
+        if let Some(CheckedKernel { why_not: Some(why), .. }) = here.peek() {
+            return Some(format!("according to the check at the build, the bundle does not run on this kernel, Linux {release}: {why}"));
+        }
+        let fits = |kernel: &&CheckedKernel| kernel.why_not.is_none();
+        let mut names: Vec<&str> = self.kernels.iter().filter(fits).map(|kernel| kernel.release.as_str()).collect();
+        let more = names.len() > MAX_SHOWN;
+        names.truncate(MAX_SHOWN);
+        names.extend(more.then_some("…"));
+        let others = if names.is_empty() { String::new() } else { format!(", but against {}", names.join(", ")) };
+        Some(format!("the bundle was not checked against this kernel, Linux {release}{others}"))
     }
 
     /// The program for this machine, and the number of its variant. If the kernel refused a variant, `first` is the next one.
@@ -549,13 +556,17 @@ mod tests {
     }
 
     #[test]
-    fn reports_unchecked_kernels() {
+    fn reports_kernels_in_doubt() {
         let of = |release: &str| CheckedKernel { name: "prod".into(), release: release.into(), why_not: None, unknown: Vec::new() };
         let mut bundle = test_bundle(&Fake::new("").unwrap());
-        assert_eq!(bundle.is_unchecked("5.15.0"), None);
-        bundle.kernels = vec![of("5.10.0")];
-        assert_eq!((bundle.is_unchecked("5.10.0"), bundle.is_unchecked("6.1.0")), (None, None));
-        assert!(bundle.is_unchecked("5.15.0").unwrap().contains("5.10.0"));
+        assert_eq!(bundle.doubt("5.15.0"), None);
+        bundle.kernels = vec![of("5.10.0"), CheckedKernel { why_not: Some("no such function: f".into()), ..of("6.6.0") }];
+        assert_eq!((bundle.doubt("5.10.0"), bundle.doubt("6.1.0")), (None, None));
+        assert!(bundle.doubt("5.15.0").unwrap().ends_with("not checked against this kernel, Linux 5.15.0, but against 5.10.0"));
+        assert!(bundle.doubt("6.6.0").unwrap().ends_with("does not run on this kernel, Linux 6.6.0: no such function: f"));
+        // another snapshot of the same release
+        bundle.kernels.push(of("6.6.0"));
+        assert_eq!(bundle.doubt("6.6.0"), None);
     }
 
     #[test]

@@ -160,23 +160,34 @@ fn run(run: &Run, place: &BundleLocation, machine: Machine, mut budget: Option<&
     let child = run.child.as_deref().map(launch::child).transpose()?;
     let sys = machine(&settings.debug_dirs);
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    if let Some(text) = bundle.is_unchecked(&release).filter(|_| run.warnings && !run.quiet) {
+    if let Some(text) = bundle.doubt(&release).filter(|_| run.warnings && !run.quiet) {
         to_stderr(&format!("{} {}\n", paint("note:", terminal::NOTE, run.color), diag::plain(&text)));
     }
     let launch = Launch::prepare(run, &bundle.script, &settings, expectations::is_read_for_commands(run))?;
     let (mut child, mut first) = (child, 0);
-    let mut refused = None;
+    let (mut refused, mut unfit) = (None, None);
     let ended = loop {
         let (mut artifact, variant) = match bundle.artifact(&*sys, first) {
             Ok(found) => found,
-            Err(failure) => break Err(refused.unwrap_or(failure)),
+            Err(failure) => break Err(refused.or_else(|| unfit.map(|why: Unfit| why.report(run.color))).unwrap_or(failure)),
         };
         let env = Env { sys: &*sys, settings: &settings, invocation: &invocation };
         let built = files(&artifact.manifest);
-        let ready = artifact.manifest.answer(&arguments).map_err(|e| Failure::new(e).code("bad-option"));
-        let ready = ready.and_then(|()| find_sites(&mut artifact.manifest, &env, run));
+        if let Err(e) = artifact.manifest.answer(&arguments) {
+            break Err(Failure::new(e).code("bad-option"));
+        }
+        match find_sites(&mut artifact.manifest, &env) {
+            Ok(warnings) if run.warnings => warn_of_sites(warnings, run.color),
+            Ok(_) => {}
+            // another variant may have the code for them
+            Err(why) => {
+                unfit.get_or_insert(why);
+                first = variant + 1;
+                continue;
+            }
+        }
         let requirements = bundle.variants.get(variant).map(|variant| &variant.requirements);
-        let ready = ready.and_then(|()| requirements.map_or(Ok(()), |of| require_same_files(&built, &artifact.manifest, of, &*sys)));
+        let ready = requirements.map_or(Ok(()), |of| require_same_files(&built, &artifact.manifest, of, &*sys));
         if let Err(failure) = ready.and_then(|()| traces_target(&artifact.manifest, &settings, invocation.cgroup.as_ref())) {
             break Err(refused.unwrap_or(failure));
         }
@@ -225,7 +236,7 @@ fn require_same_files(
     sys: &dyn TargetInfo,
 ) -> Result<(), Failure> {
     for (program, built) in found.programs.iter().zip(built) {
-        let fixed: Vec<&Path> = requirements.fixed_files().filter(|file| built.contains(*file)).collect();
+        let fixed: Vec<&Path> = built.iter().map(PathBuf::as_path).filter(|file| requirements.fixes(file)).collect();
         let others = program.sites.iter().filter_map(|site| Some((site, site.attach.binary()?))).filter(|(_, file)| !built.contains(*file));
         for (site, file) in others {
             if let Some(first) = fixed.first()
@@ -299,23 +310,26 @@ fn arguments(run: &Run, bundle: &Bundle) -> Result<ArgumentValues, Failure> {
 }
 
 /// Finds the sites of the script on this machine.
-fn find_sites(manifest: &mut Manifest, env: &Env, run: &Run) -> Result<(), Failure> {
-    let failures = |findings: Vec<Finding>| findings.into_iter().map(Finding::into_failure);
-    match resolve(manifest, env) {
-        Ok(warnings) => {
-            for Failure { message, help, .. } in failures(warnings).filter(|_| run.warnings) {
-                let help = help.map(|help| format!("\nhelp: {}", diag::plain(&help))).unwrap_or_default();
-                to_stderr(&format!("{} {}{help}\n", paint("warning:", terminal::WARNING, run.color), diag::plain(&message)));
-            }
-            Ok(())
-        }
-        Err(errors) => {
-            let mut all = failures(errors);
-            let Some(first) = all.next() else { return Ok(()) };
-            report(&first, run.color);
-            all.for_each(|failure| report(&failure, run.color));
-            Err(Failure::reported(first.status))
-        }
+fn find_sites(manifest: &mut Manifest, env: &Env) -> Result<Vec<Failure>, Unfit> {
+    let failures = |findings: Vec<Finding>| findings.into_iter().map(Finding::into_failure).collect();
+    resolve(manifest, env).map(failures).map_err(|errors| Unfit(failures(errors)))
+}
+
+/// Why the code of a variant does not fit the sites of this machine.
+struct Unfit(Vec<Failure>);
+
+impl Unfit {
+    /// Reports all, and returns the failure of the run.
+    fn report(self, color: bool) -> Failure {
+        self.0.iter().for_each(|failure| report(failure, color));
+        Failure::reported(self.0.first().map_or(verdict::FINDINGS, |failure| failure.status))
+    }
+}
+
+fn warn_of_sites(warnings: Vec<Failure>, color: bool) {
+    for Failure { message, help, .. } in warnings {
+        let help = help.map(|help| format!("\nhelp: {}", diag::plain(&help))).unwrap_or_default();
+        to_stderr(&format!("{} {}{help}\n", paint("warning:", terminal::WARNING, color), diag::plain(&message)));
     }
 }
 

@@ -4,6 +4,7 @@
 //! the files of this machine, and what a pattern matches in its kernel. The kinds find the places, as they do for the checker.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use crate::codegen::artifact::{AttachSite, Expansion, Manifest, Program};
 use crate::diag::{Diagnostic, Severity};
@@ -43,7 +44,7 @@ pub fn resolve(manifest: &mut Manifest, env: &Env) -> Result<Vec<Finding>, Vec<F
         }
     }
     let traced = traces(manifest);
-    let mut findings = Vec::new();
+    let mut findings = find_files_of_target(manifest, env);
     let mut lost = Vec::new();
     let mut found: BTreeMap<(usize, usize), Vec<AttachSite>> = BTreeMap::new();
     for members in probes.values() {
@@ -92,6 +93,24 @@ pub fn resolve(manifest: &mut Manifest, env: &Env) -> Result<Vec<Finding>, Vec<F
         }
     }
     Ok(findings)
+}
+
+/// Finds the files of sites that are part of the code. The traced process may have another root directory than rbt. Returns errors.
+fn find_files_of_target(manifest: &mut Manifest, env: &Env) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let Some(pid) = env.settings.pid else { return findings };
+    for site in manifest.programs.iter_mut().filter(|program| program.expansions.is_empty()).flat_map(|program| &mut program.sites) {
+        let Some(file) = site.attach.binary().and_then(Path::to_str) else { continue };
+        match env.sys.resolve_binary(file, Some(pid)) {
+            Ok(files) => files.into_iter().next().into_iter().for_each(|file| site.attach.set_binary(file.path)),
+            Err(missing) => {
+                let diagnostic = Diagnostic::error("unavailable", Default::default(), missing.what);
+                let diagnostic = missing.help.into_iter().fold(diagnostic, Diagnostic::help);
+                findings.push(Finding { diagnostic, pos: site.pos.clone() });
+            }
+        }
+    }
+    findings
 }
 
 /// The entries and returns of a session.

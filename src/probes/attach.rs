@@ -360,6 +360,25 @@ impl Attach {
         self.file_location().map(|place| place.path)
     }
 
+    /// Replaces the file of a probe in user space by one with the same contents.
+    pub fn set_binary(&mut self, file: std::path::PathBuf) {
+        match self {
+            Attach::Uprobe { path, .. } | Attach::Usdt { path, .. } => *path = file,
+            Attach::Begin
+            | Attach::End
+            | Attach::Signal
+            | Attach::Test { .. }
+            | Attach::Tracepoint { .. }
+            | Attach::RawTracepoint { .. }
+            | Attach::Syscall { .. }
+            | Attach::Kprobe { .. }
+            | Attach::Trampoline { .. }
+            | Attach::Iter { .. }
+            | Attach::Breakpoint { .. }
+            | Attach::Perf { .. } => {}
+        }
+    }
+
     /// The place in a file of a probe in user space.
     pub fn file_location(&self) -> Option<FileLocation<'_>> {
         match self {

@@ -5,7 +5,7 @@
 //! facts that were shown to have no effect on the code.
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -292,11 +292,25 @@ impl Requirements {
         self.asked.iter().filter(is_fixed).map(|one| one.question.to_string())
     }
 
-    /// Does another file have the contents that one of [`Requirements::fixed_files`] must have?
+    /// The requirements of a file's contents: of its debug information, or of the places in it. Each has the query about another file.
+    #[allow(clippy::wildcard_enum_match_arm)] // the others are not about contents
+    fn of_file<'a>(&'a self, file: &'a Path) -> impl Iterator<Item = (&'a Requirement, fn(PathBuf) -> Question)> {
+        self.asked.iter().filter_map(move |one| match &one.question {
+            Question::Contents(path) if path == file => Some((one, Question::Contents as fn(PathBuf) -> Question)),
+            Question::Binary(path) if path == file && !one.free.contains(&Part::Places) => Some((one, Question::Binary as _)),
+            Question::Markers(path) if path == file && !one.free.contains(&Part::Places) => Some((one, Question::Markers as _)),
+            _ => None,
+        })
+    }
+
+    /// Does the code depend on the contents of a file?
+    pub fn fixes(&self, file: &Path) -> bool {
+        self.of_file(file).next().is_some()
+    }
+
+    /// Does another file have the contents that one of them must have?
     pub fn has_contents_of(&self, fixed: &Path, other: &Path, sys: &dyn TargetInfo) -> bool {
-        let of_fixed = |one: &&Requirement| matches!(&one.question, Question::Contents(path) if path == fixed);
-        let answer = Answer::query(&Question::Contents(other.into()), sys);
-        self.asked.iter().filter(of_fixed).all(|one| answer.clone().digest(&one.free) == one.digest)
+        self.of_file(fixed).all(|(one, query)| Answer::query(&query(other.into()), sys).digest(&one.free) == one.digest)
     }
 
     /// The files whose contents must be the same, because the code depends on their debug information.
