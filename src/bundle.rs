@@ -417,6 +417,13 @@ impl Bundle {
             let message = format!("the bundle does not run with the files of this machine: {unfit}");
             return Err(Failure::new(message).code("bundle").help("build it on a machine with the same files"));
         }
+        if let Incompatibility::Differs(all) = &unfit
+            && all.iter().any(Difference::is_of_types)
+            && let Some(missing) = sys.types_missing()
+        {
+            let failure = Failure::new(missing.what).code("bundle");
+            return Err(missing.help.into_iter().fold(failure, Failure::help));
+        }
         let message = format!("the bundle does not run on this kernel: of what was compiled for {}, {unfit}", variant.made_for);
         Err(Failure::new(message).code("bundle").help(
             "build it on a machine with this kernel, or for it: `rbt build --against FILE`, with a FILE by `rbt snapshot -o FILE` from here",

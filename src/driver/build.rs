@@ -9,8 +9,8 @@ use super::relocate::{FixedParts, Template, template};
 use super::{compile, start};
 use crate::builtins::options::RunArguments;
 use crate::bundle::{Bundle, BundleInfo, CheckedKernel, Variant};
-use crate::cli::Action;
 use crate::cli::build::{Build, Runner};
+use crate::cli::{Action, Run};
 use crate::codegen::{self, artifact::Artifact};
 use crate::compat;
 use crate::diag::{self, Diagnostics, Severity};
@@ -71,7 +71,7 @@ fn build(args: &Build) -> Result<u8, Failure> {
         // testing the features of the kernel needs privileges
         require_privileges()?;
     }
-    let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
+    let sys = live(run);
     let bundle = bundle(&mut front, &tree, (&sys, &snapshots), args)?;
     let mut bytes = bundle.to_bytes()?;
     if args.exe {
@@ -93,6 +93,10 @@ fn build(args: &Build) -> Result<u8, Failure> {
         to_stderr(&format!("Wrote {place}: {} KiB\n", bytes.len().div_ceil(1024)));
     }
     Ok(bundle.kernels.iter().any(|kernel| kernel.why_not.is_some()).into())
+}
+
+fn live(run: &Run) -> Live {
+    Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs)
 }
 
 /// Warns that code depends on debug information, which does not travel.
@@ -162,6 +166,14 @@ fn bundle(
         }
         let compiled_variant = try_variant(front, tree, sys, kind, machine, &mut fixed);
         variants.extend(compiled_variant.filter(|compiled_variant| !variants.iter().any(|known| known.is_same(compiled_variant))));
+    }
+    if !kinds.is_empty() {
+        let without_types = live(run).without_types();
+        let kind = Kind { name: "kernels without types (BTF)".into(), missing_features: BTreeSet::new(), without: &[], renamed: &[] };
+        for machine in &machines {
+            let compiled_variant = try_variant(front, tree, &without_types, &kind, *machine, &mut fixed);
+            variants.extend(compiled_variant.filter(|compiled_variant| !variants.iter().any(|known| known.is_same(compiled_variant))));
+        }
     }
     let mut kernels = Vec::new();
     for (name, snapshot) in snapshots {

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::failure::reason;
 use crate::system::kernel_types::btf::{Blob, Entry, Kind};
 use crate::system::{Missing, TypeName};
 use crate::types::{Enum, Field, Int, Record, Space, Struct, Type};
@@ -96,6 +97,20 @@ pub struct KernelTypes {
     used: Option<RefCell<used_types::UsedTypes>>,
 }
 
+/// The BTF of the running kernel and of its modules.
+const FOLDER: &str = "/sys/kernel/btf";
+/// The name of the kernel's own.
+const KERNEL: &str = "vmlinux";
+
+fn unreadable(why: &str) -> Missing {
+    Missing {
+        what: format!("the kernel's types (BTF) cannot be read: {why}"),
+        help: Some(
+            "the kernel must be built with CONFIG_DEBUG_INFO_BTF=y and /sys be mounted; or name a file of raw BTF in RBT_BTF".into(),
+        ),
+    }
+}
+
 impl KernelTypes {
     /// Opens `RBT_BTF` or `BPFTRACE_BTF` (a raw BTF file), else the BTF of the running kernel.
     pub fn open() -> Result<Self, Missing> {
@@ -110,14 +125,15 @@ impl KernelTypes {
                 return Ok(Self::new(base, Source::Nowhere));
             }
         }
-        let folder = Path::new("/sys/kernel/btf");
-        let base = Blob::open(&folder.join("vmlinux"), None).map_err(|e| Missing {
-            what: format!("the kernel's types (BTF) cannot be read: {e}"),
-            help: Some(
-                "the kernel must be built with CONFIG_DEBUG_INFO_BTF=y and /sys be mounted; or name a file of raw BTF in RBT_BTF".into(),
-            ),
-        })?;
+        let folder = Path::new(FOLDER);
+        let base = Blob::open(&folder.join(KERNEL), None).map_err(|e| unreadable(&e))?;
         Ok(Self::new(base, Source::Folder(folder.to_owned())))
+    }
+
+    /// What [`KernelTypes::open`] returns where `/sys` is not mounted, or the kernel was built without BTF.
+    pub fn absent() -> Missing {
+        let why = std::io::Error::from_raw_os_error(libc::ENOENT);
+        unreadable(&format!("{FOLDER}/{KERNEL}: {}", reason(&why)))
     }
 
     /// Creates it from the BTF of a kernel, without modules.

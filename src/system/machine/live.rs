@@ -136,6 +136,11 @@ impl Live {
         Self { debug_dirs: dirs.to_vec(), ..self }
     }
 
+    /// Answers as if `/sys` were not mounted, or the kernel built without BTF.
+    pub fn without_types(self) -> Self {
+        Self { types: OnceCell::from(Err(KernelTypes::absent())), ..self }
+    }
+
     /// The headers that were queried.
     pub fn headers(&self) -> Headers {
         self.headers.borrow().clone()

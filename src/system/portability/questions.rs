@@ -113,7 +113,7 @@ pub enum Question {
 
 impl Question {
     /// Do the kernel's types alone determine the answer?
-    fn is_of_types(&self) -> bool {
+    pub(super) fn is_of_types(&self) -> bool {
         match self {
             Question::TypeNamed(..)
             | Question::TypesMissing

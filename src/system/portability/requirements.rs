@@ -173,7 +173,13 @@ pub struct Difference(pub Question);
 impl Difference {
     /// Is it only about a file?
     pub fn is_of_file(&self) -> bool {
-        matches!(self.0, Question::Contents(..) | Question::Binary(..) | Question::Markers(..))
+        let is_of_contents = matches!(self.0, Question::Contents(..) | Question::Binary(..) | Question::Markers(..) | Question::Retval(..));
+        is_of_contents || matches!(self.0, Question::ResolveBinary(..) | Question::RegularFile(..))
+    }
+
+    /// Do the kernel's types alone determine the answer?
+    pub fn is_of_types(&self) -> bool {
+        self.0.is_of_types()
     }
 }
 
