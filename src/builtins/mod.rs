@@ -719,6 +719,11 @@ pub fn is_delete(row: &Builtin) -> bool {
     maps::is_delete(row)
 }
 
+/// Does it begin a span of the timeline, or end one? None for others.
+pub fn begins_span(row: &Builtin) -> Option<bool> {
+    span::begins(row)
+}
+
 /// Does user space change a map for it?
 pub fn changes_map(row: &Builtin) -> bool {
     maps::changes_map(row)

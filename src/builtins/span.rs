@@ -49,6 +49,13 @@ pub(super) const ROWS: &[Builtin] = &[
     ),
 ];
 
+/// Does a row begin a span, or end one? None for other rows.
+pub(super) fn begins(row: &Builtin) -> Option<bool> {
+    let place = ROWS.iter().position(|own| own.name == row.name)?;
+    // beginnings and ends alternate
+    Some(place.is_multiple_of(2))
+}
+
 const fn row(name: &'static str, params: &'static [Param], event: &'static Event, doc: &'static str, example: &'static str) -> Builtin {
     let returns = Returns::By(|f| {
         let first = f.args.len().saturating_sub(MAX_VALUES);

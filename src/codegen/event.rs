@@ -73,7 +73,9 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
         let index = self.e.new_event();
         let (size, fields) = (layout.size, &layout.fields);
-        if !event.ends_probe && !builtins::changes_map(call.row) && self.limits_records() {
+        // the end of a span whose beginning was dropped has no effect
+        let ends_span = builtins::begins_span(call.row) == Some(false);
+        if !event.ends_probe && !ends_span && !builtins::changes_map(call.row) && self.limits_records() {
             self.e.if_event_passes(|e| e.record(index, size, fields));
         } else {
             self.e.record(index, size, fields);

@@ -3,8 +3,9 @@
 //! A probe on the returns of calls follows a probe on their entries: both run for a call, or neither does. Otherwise, probes
 //! that share a map without aggregation depend on each other in unknown ways, such as the start of a request that another
 //! thread completes. Dropping some of their runs would make the results of the others wrong, so these probes always run, or
-//! are detached together, and a limit of events applies to the records that they send. All other probes are independent, even at the
-//! same place.
+//! are detached together, and a limit of events applies to the records that they send. This includes a probe that reads what its
+//! earlier runs have written, probes that begin and end spans of the timeline, and at the prompt, where other entries may use the
+//! same maps, all that use a map without aggregation. All other probes are independent, even at the same place.
 
 #![allow(clippy::wildcard_enum_match_arm)] // matches on one variant
 
@@ -34,7 +35,8 @@ pub(super) fn sampling(script: &hir::Script, env: &Env) -> Vec<Sampling> {
     let calls = |i: usize| calls.get(i).and_then(Option::as_ref);
     let maps: Vec<PlainMaps> = probes.iter().map(|p| PlainMaps::of(p, script)).collect();
     let shared = |i: usize, j: usize| maps.get(i).zip(maps.get(j)).into_iter().flat_map(|(a, b)| a.shared(b));
-    let limited = |i: usize| probes.get(i).is_some_and(|p| p.sites.iter().any(|s| s.attach.properties().is_limited) && !only_deletes(p));
+    let costs = |i: usize| probes.get(i).is_some_and(|p| p.sites.iter().any(|s| s.attach.properties().is_limited));
+    let limited = |i: usize| costs(i) && !probes.get(i).is_some_and(only_deletes);
     let mut group: Vec<usize> = (0..probes.len()).collect();
     for i in 0..probes.len() {
         for j in 0..i {
@@ -56,14 +58,31 @@ pub(super) fn sampling(script: &hir::Script, env: &Env) -> Vec<Sampling> {
         };
         let is_apart = entries.len() == 1 || are_disjoint(&of_entries) && returns.iter().all(|k| resets(*k));
         let follow = returns.iter().all(|k| calls(*k).is_some_and(|ret| ret.follow(&of_entries)));
-        (!entries.is_empty() && (members.len() == 1 || !returns.is_empty() && is_apart && follow)).then_some(entries)
+        let written =
+            |of: &[usize]| -> BTreeSet<MapId> { of.iter().filter_map(|k| maps.get(*k)).flat_map(|m| m.written.clone()).collect() };
+        let (by_all, by_entries, by_returns) = (written(&members), written(&entries), written(&returns));
+        // a value of an earlier call, which may have been dropped
+        let is_old = |k: &usize, map: &MapId| match returns.contains(k) {
+            true => by_returns.contains(map) && !by_entries.contains(map),
+            false => by_all.contains(map),
+        };
+        let remembers = members.iter().any(|k| maps.get(*k).is_some_and(|m| m.read.iter().any(|map| is_old(k, map))));
+        (!remembers && !entries.is_empty() && (members.len() == 1 || !returns.is_empty() && is_apart && follow)).then_some(entries)
     };
-    let alone = |i: usize| members(i).len() == 1;
+    let is_alone = |i: usize| members(i).len() == 1;
+    // its runs depend on no other runs
+    let is_independent = |i: usize| {
+        let of_entry = invocation.shares_maps && maps.get(i).is_some_and(|m| !m.other.is_empty());
+        is_alone(i) && !of_entry && maps.get(i).is_some_and(|m| m.read.is_disjoint(&m.written))
+    };
     // a return without common maps follows the first entry of the same calls
     let followed = |i: usize| -> Option<usize> {
         let calls_of_it = calls(i).filter(|calls| calls.returns && limited(i))?;
-        if !alone(i) {
+        if !is_alone(i) {
             return entries_of_group(i)?.first().copied();
+        }
+        if !is_independent(i) {
+            return None;
         }
         let mut entries = (0..probes.len()).filter(|entry| limited(*entry) && calls(*entry).is_some_and(|of| calls_of_it.follow(&[of])));
         entries.find_map(|entry| entries_of_group(entry)?.first().copied())
@@ -71,14 +90,15 @@ pub(super) fn sampling(script: &hir::Script, env: &Env) -> Vec<Sampling> {
     let followed: Vec<Option<usize>> = (0..probes.len()).map(followed).collect();
     let of = |i: usize| {
         if !limited(i) {
-            return Sampling::Exempt;
+            // what only deletes is no event, but it costs something
+            return if costs(i) { Sampling::Coupled { group: i } } else { Sampling::Exempt };
         }
         if let Some(group) = followed.get(i).copied().flatten() {
             return Sampling::Return { group };
         }
         match entries_of_group(i).and_then(|entries| entries.first().copied()) {
             Some(group) if followed.contains(&Some(group)) => Sampling::Entry { group },
-            _ if alone(i) => Sampling::Alone,
+            _ if is_independent(i) => Sampling::Alone,
             _ => Sampling::Coupled { group: group.get(i).copied().unwrap_or(i) },
         }
     };
@@ -160,37 +180,80 @@ struct PlainMaps {
     /// To the values of these, it only adds.
     added: BTreeSet<MapId>,
     other: BTreeSet<MapId>,
+    /// Those whose values it uses, and those whose values it sets.
+    read: BTreeSet<MapId>,
+    written: BTreeSet<MapId>,
+}
+
+/// The open spans of the timeline, which are like a map: beginnings write, and ends read.
+const SPANS: MapId = MapId::MAX;
+
+/// How often a probe uses a map.
+#[derive(Clone, Copy, Default)]
+struct Uses {
+    all: u32,
+    by_additions: u32,
+    /// Those that use a value, and the reads by additions, which do not.
+    reads: u32,
+    reads_to_add: u32,
+    writes: u32,
 }
 
 impl PlainMaps {
     fn of(probe: &hir::Probe, script: &hir::Script) -> Self {
-        // the uses of each map, and those by additions
-        let mut uses: BTreeMap<MapId, (u32, u32)> = BTreeMap::new();
-        let mut used = |map: MapId, times: u32, by_additions: u32| {
-            let counts = uses.entry(map).or_default();
-            *counts = (counts.0 + times, counts.1 + by_additions);
-        };
-        let mut visit = |node: hir::Node| match node {
-            hir::Node::Stmt(s) => match &s.kind {
-                // the element is a part of the new value, too
-                StmtKind::SetMap { map, key, value } => used(*map, 1, if added(*map, key.as_ref(), value).is_some() { 2 } else { 0 }),
-                StmtKind::Expr(Expr { kind: ExprKind::StepMap { map, .. }, .. }) => used(*map, 0, 1),
-                _ => {}
-            },
-            hir::Node::Expr(e) => match &e.kind {
-                ExprKind::StepMap { map, .. } | ExprKind::Map(map, _) => used(*map, 1, 0),
-                ExprKind::Call(call) => call.args.iter().for_each(|arg| match arg {
-                    hir::CallArg::Map(map) | hir::CallArg::Element(map, _) => used(*map, 1, 0),
+        let mut uses: BTreeMap<MapId, Uses> = BTreeMap::new();
+        let mut visit = |node: hir::Node| {
+            let mut used = |map: MapId, more: Uses| {
+                let of = uses.entry(map).or_default();
+                of.all += more.all;
+                of.by_additions += more.by_additions;
+                of.reads += more.reads;
+                of.reads_to_add += more.reads_to_add;
+                of.writes += more.writes;
+            };
+            let one = Uses { all: 1, ..Uses::default() };
+            match node {
+                hir::Node::Stmt(s) => match &s.kind {
+                    // the element is a part of the new value, too
+                    StmtKind::SetMap { map, key, value } if added(*map, key.as_ref(), value).is_some() => {
+                        used(*map, Uses { by_additions: 2, reads_to_add: 1, writes: 1, ..one });
+                    }
+                    StmtKind::SetMap { map, .. } => used(*map, Uses { writes: 1, ..one }),
+                    StmtKind::Expr(Expr { kind: ExprKind::StepMap { map, .. }, .. }) => {
+                        used(*map, Uses { all: 0, by_additions: 1, reads_to_add: 1, ..one });
+                    }
                     _ => {}
-                }),
-                _ => {}
-            },
+                },
+                hir::Node::Expr(e) => match &e.kind {
+                    ExprKind::StepMap { map, .. } => used(*map, Uses { reads: 1, writes: 1, ..one }),
+                    ExprKind::Map(map, _) => used(*map, Uses { reads: 1, ..one }),
+                    ExprKind::Call(call) => {
+                        match builtins::begins_span(call.row) {
+                            Some(true) => used(SPANS, Uses { writes: 1, ..one }),
+                            Some(false) => used(SPANS, Uses { reads: 1, ..one }),
+                            None => {}
+                        }
+                        let reads = u32::from(!builtins::is_delete(call.row) && !builtins::changes_map(call.row));
+                        call.args.iter().for_each(|arg| match arg {
+                            hir::CallArg::Map(map) | hir::CallArg::Element(map, _) => used(*map, Uses { reads, ..one }),
+                            _ => {}
+                        });
+                    }
+                    _ => {}
+                },
+            }
         };
         hir::visit(&probe.body, &mut visit);
         probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
         let mut found = Self::default();
-        for (map, (all, by_additions)) in uses {
-            if script.maps.get(map).is_some_and(|m| !matches!(m.value, Type::Agg(_))) {
+        for (map, Uses { all, by_additions, reads, reads_to_add, writes }) in uses {
+            if map == SPANS || script.maps.get(map).is_some_and(|m| !matches!(m.value, Type::Agg(_))) {
+                if reads > reads_to_add {
+                    found.read.insert(map);
+                }
+                if writes > 0 {
+                    found.written.insert(map);
+                }
                 if all == by_additions {
                     found.added.insert(map)
                 } else {
@@ -281,7 +344,7 @@ impl<'c> Gen<'_, 'c> {
             Sampling::Return { group } => {
                 let frame = self.frame_of_call();
                 let returns = self.cx.sampling.iter().filter(|s| **s == Sampling::Return { group }).count();
-                self.e.pass_marked_call(group as u32, frame, returns == 1);
+                self.event_of_entry = Some(self.e.pass_marked_call(group as u32, frame, returns == 1));
             }
         }
     }
@@ -314,11 +377,17 @@ impl<'c> Gen<'_, 'c> {
             return;
         }
         match self.sampling() {
-            Sampling::Exempt | Sampling::Coupled { .. } | Sampling::Return { .. } => {}
+            Sampling::Exempt | Sampling::Coupled { .. } => {}
             Sampling::Alone => self.e.pass_event(&|_| ()),
             Sampling::Entry { group } => {
                 let (gate, frame) = (group as u32, self.frame_of_call());
                 self.e.pass_event(&|e| e.refuse_call(gate, frame));
+                self.e.count_call_as_event(gate, frame);
+            }
+            Sampling::Return { .. } => {
+                if let Some(is_counted) = self.event_of_entry {
+                    self.e.pass_event_unless(is_counted);
+                }
             }
         }
     }

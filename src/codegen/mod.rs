@@ -139,6 +139,8 @@ struct Gen<'a, 'c> {
     default_return: u64,
     /// The copy of a double-buffered map that the current statement uses.
     print_and_empty: Option<double_buffer::PrintAndEmpty>,
+    /// On the return of a call: not zero if its entry was an event, to which this run belongs.
+    event_of_entry: Option<crate::emit::IntValue<'c>>,
     /// The functions of the probe, and their generated code.
     functions: &'a [hir::Function],
     compiled_functions: Vec<Option<function::CompiledFunction<'c>>>,

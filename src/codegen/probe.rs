@@ -41,6 +41,7 @@ impl ScriptCx<'_, '_> {
             site: first,
             default_return: ty.row().default_return,
             print_and_empty: None,
+            event_of_entry: None,
             functions: &probe.functions,
             compiled_functions: (0..probe.functions.len()).map(|_| None).collect(),
             body: Body::default(),

@@ -13,6 +13,8 @@ use super::{Builder, Cmp, Helper, IntValue, PointerValue};
 /// Unfinished calls whose entry passed. The oldest are forgotten, so that threads that never return do not fill the
 /// map.
 const MAX_MARKS: u32 = 16384;
+/// In the value of a mark, beside the shift of the weight plus one: the entry was an event.
+const IS_EVENT: u64 = 1 << 8;
 
 impl<'c> Builder<'_, 'c> {
     /// Ends the program unless the probe's gate lets this run pass. `refused` emits code for the path that ends.
@@ -75,6 +77,12 @@ impl<'c> Builder<'_, 'c> {
         );
     }
 
+    /// The same, unless this number says that the run belongs to an event that passed.
+    pub fn pass_event_unless(&mut self, is_counted: IntValue<'c>) {
+        let is_own = self.cmp(Cmp::Eq, is_counted, self.int(0));
+        self.if_(is_own, |e| e.pass_event(&|_| ()));
+    }
+
     /// Emits `then` for a record within the limit of events for this second.
     pub fn if_event_passes(&mut self, then: impl FnOnce(&mut Self)) {
         self.take_token(then, |_| ());
@@ -110,6 +118,18 @@ impl<'c> Builder<'_, 'c> {
         self.update(map, key, mark);
     }
 
+    /// The entry of a call was an event, to which its return belongs.
+    pub fn count_call_as_event(&mut self, gate: u32, frame: IntValue<'c>) {
+        let (map, key) = self.call_mark(gate, frame);
+        let mark = self.lookup(map, key);
+        let there = self.cmp(Cmp::Ne, self.addr(mark), self.int(0));
+        self.if_(there, |e| {
+            let value = e.load(mark, 0, U64);
+            let value = e.or(value, e.int(IS_EVENT));
+            e.store(mark, 0, 8, value);
+        });
+    }
+
     /// The entry of a call did not pass, so its return will not pass either: removes the mark of an earlier call that has not
     /// returned, and notes that returns without a mark do not pass any more.
     pub fn refuse_call(&mut self, gate: u32, frame: IntValue<'c>) {
@@ -130,29 +150,31 @@ impl<'c> Builder<'_, 'c> {
 
     /// Ends the program unless the entry of the call passed. As long as no entry was refused, every return passes: those of
     /// calls that were entered before the entries were traced, and those in another process than the entry. `is_last`: no
-    /// other probe asks for the mark.
-    pub fn pass_marked_call(&mut self, gate: u32, frame: IntValue<'c>, is_last: bool) {
+    /// other probe asks for the mark. The result is not zero if the entry was an event.
+    pub fn pass_marked_call(&mut self, gate: u32, frame: IntValue<'c>, is_last: bool) -> IntValue<'c> {
         let (map, key) = self.call_mark(gate, frame);
         let mark = self.lookup(map, key);
         let is_null = self.cmp(Cmp::Eq, self.addr(mark), self.int(0));
-        let shift = self.choose(
+        let marked = self.choose(
             is_null,
             |e| {
                 let has_refused = e.load_volatile(e.offset(e.gate(gate), offset_of!(Gate, has_refused) as u32), U64);
                 // the entry was counted as dropped
                 e.if_(has_refused, |e| e.ret(None));
-                e.int(0)
+                e.int(1)
             },
             |e| {
                 let marked = e.load(mark, 0, U64);
                 if is_last {
                     e.delete(map, key);
                 }
-                e.sub(marked, e.int(1))
+                marked
             },
         );
         self.count_ran();
-        self.set_weight(shift);
+        let shift = self.and(marked, self.int(IS_EVENT - 1));
+        self.set_weight(self.sub(shift, self.int(1)));
+        self.and(marked, self.int(IS_EVENT))
     }
 
     fn call_mark(&mut self, gate: u32, frame: IntValue<'c>) -> (PointerValue<'c>, PointerValue<'c>) {

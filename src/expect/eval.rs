@@ -36,7 +36,8 @@ impl Eval<'_> {
             Kind::Call { function, map: of, rest } => {
                 let Some(view) = self.view(of) else { return Err(stop("the map could not be read")) };
                 let elements = elements(view, of);
-                let wanted = CallArgs { name: &of.map, elements: &elements, shape: of.shape, rest, lossy: self.lossy };
+                let wanted =
+                    CallArgs { name: &of.map, elements: &elements, shape: of.shape, rest, lossy: self.lossy, estimated: is_estimate(view) };
                 (function.eval)(&wanted).map_err(|why| stop(&why))?
             }
             Kind::Negate(of) => Val::Number(self.eval(of)?.range().negated().map_err(undefined)?),
@@ -69,7 +70,10 @@ impl Eval<'_> {
         let view = self.view(of);
         let found = view.and_then(|view| elements(view, of).into_iter().next());
         match ty {
-            Ty::Number => Val::Number(measured_range(found.and_then(|e| e.shown()).unwrap_or(0), of.shape, self.lossy)),
+            Ty::Number => Val::Number(match self.lossy && view.is_some_and(is_estimate) {
+                true => Range::ANY,
+                false => measured_range(found.and_then(|e| e.shown()).unwrap_or(0), of.shape, self.lossy),
+            }),
             Ty::Truth => Val::Truth((!self.lossy).then(|| found.and_then(|e| e.shown()).is_some_and(|n| n != 0))),
             Ty::Text => {
                 let text = |e: Element| match e.value {
@@ -98,6 +102,11 @@ impl Eval<'_> {
             }
         }
     }
+}
+
+/// Have some runs counted for others? Such values may be too high as well as too low.
+fn is_estimate(view: &MapView) -> bool {
+    view.weights.is_some_and(|weights| weights.runs > weights.passed)
 }
 
 /// The element, if it exists, or all elements.

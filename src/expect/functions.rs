@@ -217,6 +217,7 @@ fn total(w: &CallArgs, of: impl Fn(&Element) -> i128, grows: bool) -> Result<Ran
     }
     Ok(match w.lossy {
         false => Range::exact(sum),
+        true if w.estimated => Range::ANY,
         true if grows => Range::at_least(sum),
         true => Range::ANY,
     })
@@ -242,6 +243,7 @@ fn extreme(w: &CallArgs, greatest: bool) -> Result<Val, String> {
     // a lost element may have had another key
     number(Ok(match (w.lossy, greatest, more) {
         (false, _, _) => Range::exact(found),
+        (true, _, _) if w.estimated && w.shape != Shape::Samples => Range::ANY,
         (true, true, Monotonicity::Raises) => Range::at_least(found),
         (true, false, Monotonicity::Lowers) => Range::at_most(found),
         (true, false, _) if w.shape == Shape::Samples => Range::at_most(found),

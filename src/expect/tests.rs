@@ -264,6 +264,23 @@ fn reports_lost_events() {
     assert!(!unknown(|last| last.counts[0].cut = 1));
 }
 
+/// Where runs counted for others, values may also be too high, so that nothing about them is decided.
+#[test]
+fn estimates_decide_nothing() {
+    let estimated = |last: &mut FinalResults| {
+        last.counts.push(Counts { probe: "p".into(), sampled_out: 3, ..Counts::default() });
+        last.maps.iter_mut().for_each(|map| map.weights = Some(crate::value::Weights { passed: 1, runs: 4, detached_ms: 0 }));
+    };
+    for text in ["count(@calls) <= 20", "@calls[0] < 20", "sum(@bytes) < 50", "max(@calls) <= 29", "@least > 2", "count(@h) <= 4"] {
+        let outcome = judged(text, estimated);
+        assert!(matches!(outcome.state, State::Unknown(_)), "{text}: {outcome:?}");
+    }
+    // these keys and values exist
+    for text in ["!has_key(@opens, \"b\")", "len(@opens) == 1", "max(@ns) < 7ms"] {
+        assert_eq!(rules(&judged(text, estimated)), ["not-met"], "{text}");
+    }
+}
+
 #[test]
 fn reports_emptied_maps() {
     let emptied = |last: &mut FinalResults| last.emptied[0] = 2;

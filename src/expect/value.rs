@@ -72,6 +72,8 @@ pub(super) struct CallArgs<'a> {
     pub rest: &'a [Constant],
     /// Events were lost, so counts may be too low.
     pub lossy: bool,
+    /// Some runs counted for others, so counts may also be too high.
+    pub estimated: bool,
 }
 
 /// A measured number, and the range of its true value.

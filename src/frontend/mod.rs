@@ -99,6 +99,10 @@ pub(crate) fn check(
     mut warnings: Diagnostics,
 ) -> Result<Checked, Diagnostics> {
     settings.fit(sys.has(Feature::ShortKeys));
+    if invocation.is_measured {
+        // what it costs without them
+        (settings.max_overhead, settings.max_events) = (None, 0);
+    }
     match sema::check(tree, &Env { sys, settings: &settings, invocation: &invocation }) {
         Ok((script, more)) => {
             warnings.0.extend(more.0);

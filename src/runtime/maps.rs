@@ -334,6 +334,16 @@ fn read_batches(fd: MapFd) -> io::Result<Entries> {
     Ok((keys, values))
 }
 
+/// Removes the elements with these keys.
+pub(super) fn remove_if(fd: MapFd, which: &dyn Fn(&[u8]) -> bool) -> io::Result<()> {
+    let (keys, _) = read_batches(fd)?;
+    for key in keys.chunks_exact(fd.key_size.max(1)).filter(|key| which(key)) {
+        // SAFETY: the key has the size of the map's keys. An error: it is gone.
+        unsafe { libbpf_sys::bpf_map_delete_elem(fd.fd, ptr(key)) };
+    }
+    Ok(())
+}
+
 /// Removes all elements. In a large map each removal costs one or two cache misses, so several threads share the work.
 pub(super) fn remove_all(fd: MapFd) -> io::Result<()> {
     /// The minimum number of elements per thread, which take a tenth of a second.

@@ -41,6 +41,8 @@ const IDLE_SHARE: f64 = 0.05;
 const UNKNOWN_RUN: f64 = 1000.0;
 /// The cost of a dropped run: the random decision and the counter.
 const DROPPED_RUN_NS: f64 = 30.0;
+/// Where the upper half of a word begins.
+const UPPER_HALF: usize = if cfg!(target_endian = "little") { 4 } else { 0 };
 /// Sampling more rarely than one in this many is useless.
 const MAX_SAMPLING: u64 = 1 << 16;
 
@@ -413,9 +415,9 @@ impl Throttle {
         self.calm_ticks = 0;
         // a coupled probe must not find values that other probes have stored meanwhile
         if let Some(group) = self.groups.iter_mut().find(|g| g.detached.is_some() && g.gate.is_some()) {
-            if let Some(marks) = cx.loaded.call_marks {
+            if let (Some(marks), Some(gate)) = (cx.loaded.call_marks, group.gate) {
                 // a remaining mark would let the return of a later call pass
-                let _ = maps::remove_all(marks);
+                let _ = maps::remove_if(marks, &|key| gate_of_mark(key) == Some(gate as u32));
             }
             let sites = links.sites;
             for index in &group.programs {
@@ -437,6 +439,11 @@ impl Throttle {
         group.one_in /= 2;
         Some(limited(group, Step::Sample { one_in: group.one_in }))
     }
+}
+
+/// The gate in the key of [`CALL_MARKS`](crate::codegen::artifact::CALL_MARKS).
+fn gate_of_mark(key: &[u8]) -> Option<u32> {
+    Some(u32::from_ne_bytes(key.get(UPPER_HALF..)?.first_chunk().copied()?))
 }
 
 impl ProbeGroup {
@@ -477,5 +484,16 @@ impl ProbeGroup {
         let known = passed * (self.run + self.entry) + refused * (DROPPED_RUN_NS + self.entry);
         self.share = self.share.max(known / ns);
         self.entries = self.entries.max((passed + refused) * self.entry / ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_name_their_gates() {
+        let key = [7u64 << 32 | 4711, 0xffff_8000_0000_1234].map(u64::to_ne_bytes).concat();
+        assert_eq!((gate_of_mark(&key), gate_of_mark(&key[..6])), (Some(7), None));
     }
 }
