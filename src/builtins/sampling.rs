@@ -12,6 +12,8 @@ const U64: Int = Int { bytes: 8, signed: false };
 /// bits above them hold the number of the interval.
 const COUNT_BITS: u64 = 32;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
+/// The shortest interval in nanoseconds. Who writes a smaller number, such as 1, means another unit.
+const MIN_INTERVAL: i64 = 100_000;
 /// The largest N: with a larger one, the count could overflow into the number of the interval.
 const MAX_PERIOD: i64 = i32::MAX as i64;
 
@@ -33,7 +35,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         codegen: Codegen::Effect(limit),
-        doc: "True for the first n events in each interval, such as 1s, on all CPUs together, or for the first n events of each key. Each place in the script has its own limit. rbt remembers the max_map_keys most recently used keys. Other keys start again. Before Linux 5.12, simultaneous events on several CPUs can exceed the limit.",
+        doc: "True for the first n events in each interval (1s; at least 100us), on all CPUs together, or for the first n of each key. Each place in the script and each use of a macro has its own limit. rbt remembers the max_map_keys most recently used keys; others start again. Before Linux 5.12, simultaneous events on several CPUs can exceed it.",
         example: "tracepoint:syscalls:sys_enter_openat /ratelimit(10, 1s, comm)/ { printf(\"%s %s\\n\", comm, str(args.filename)); }",
     },
 ];
@@ -49,6 +51,11 @@ fn sample<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, _: &[Operand<'c>]) -> Opera
 fn limit_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     let n = literal(f, 0, "n", 1..=MAX_PERIOD)?;
     let interval = literal(f, 1, "interval", 1..=i64::MAX)?;
+    if interval < MIN_INTERVAL {
+        let message = format!("ratelimit takes an interval of 100us or more, not {interval} ns");
+        let help = "write the unit: 1s, 100ms; a number without one is in nanoseconds";
+        return Err(Diagnostic::error("out-of-range", f.span(1), message).help(help));
+    }
     if let Some(Type::Agg(_) | Type::Void) = f.args.get(2).map(|key| &key.ty) {
         return Err(Diagnostic::error("misplaced-aggregation", f.span(2), "an aggregation cannot be a key").help("cast it: (int64)@m"));
     }
@@ -57,7 +64,8 @@ fn limit_type(f: &CallInfo) -> Result<Type, Diagnostic> {
 }
 
 fn limit<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
-    let name = format!("ratelimit_{}_{}", u.span.source, u.span.start);
+    // uses of a macro are different expansions of one place
+    let name = format!("ratelimit_{}_{}_{}", u.span.source, u.span.start, u.span.expansion);
     let state = match args.get(2) {
         None => {
             let def = MapDef { kind: MapKind::Array, key_size: 4, value_size: 8, max_entries: 1, flags: 0 };

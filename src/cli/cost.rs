@@ -174,7 +174,11 @@ Exit status:
         .arg(Arg::new("script").value_name("FILE|NAME").value_hint(clap::ValueHint::FilePath).help("A script file or the name of a tool"))
         .arg(Arg::new("e").short('e').value_name("PROGRAM").help("Measure this program"))
         .args(flags::subcommand_flags(RUN_FLAGS))
+        .mut_arg("format", |arg| arg.value_parser(FORMATS).help("Write the result in this format"))
+        .mut_arg("expect", |arg| arg.help("Expect the cost to keep this bound, such as 'cost < 1%'").long_help(None::<&str>))
 }
+
+const FORMATS: [&str; 2] = ["text", "json"];
 
 /// Parses the arguments after `rbt cost`.
 pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
@@ -192,7 +196,9 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     let json = match run.format.take().as_deref() {
         None | Some("text") => false,
         Some("json") => true,
-        Some(other) => return Err(Failure::new(format!("rbt cost has no format `{other}`")).help("it has text and json")),
+        Some(other) => {
+            return Err(Failure::new(format!("rbt cost has no format `{other}`")).help(format!("it has {}", FORMATS.join(" and "))));
+        }
     };
     let bounds = run.expected.texts.drain(..).map(|text| Bound::parse(&text)).collect::<Result<_, _>>()?;
     let limit = run.settings.max_overhead.take().unwrap_or(LIMIT);

@@ -62,11 +62,23 @@ fn outcome(bound: &Bound, costs: &Costs) -> Outcome {
         related: Vec::new(),
         help: None,
     };
+    let nothing_ran = Finding {
+        rule: "nothing-ran",
+        level: rule("nothing-ran").map_or(Level::Warning, |rule| rule.level),
+        message: "no probe ran while the cost was measured".into(),
+        help: Some("start the load that the probes are for, by -c or before".into()),
+        ..not_met.clone()
+    };
+    let findings = match bound.holds(costs) {
+        false => vec![not_met],
+        true if costs.probes.iter().all(|probe| probe.runs == 0) => vec![nothing_ran],
+        true => Vec::new(),
+    };
     Outcome {
         subject: bound.text.clone(),
         against: String::new(),
         state: State::Checked,
-        findings: if bound.holds(costs) { Vec::new() } else { vec![not_met] },
+        findings,
         facts: vec![("measured".into(), found)],
         seconds: costs.seconds,
     }

@@ -17,7 +17,7 @@ const BPF_HEADERS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/bpf_hea
 /// The header with the kernel's types.
 pub(super) const VMLINUX: &str = "vmlinux.h";
 /// A header takes the time of many starts to write. It has up to 4 MB.
-const KIND: Kind = Kind { form: "rbt-kernel-header-1", prefix: "vmlinux-", max_bytes: 64 << 20, max_files: 8 };
+const KIND: Kind = Kind { form: "rbt-kernel-header-1", prefix: "vmlinux-", max_bytes: 64 << 20, max_files: 8, max_total: 64 << 20 };
 /// Attempts to create a directory of a new name.
 const ATTEMPTS: u32 = 100;
 

@@ -15,7 +15,7 @@ use crate::input;
 use crate::system::cache::{self, CacheFile, Kind, rbt_itself};
 use crate::system::portability::questions::digest;
 
-const KIND: Kind = Kind { form: "rbt-c-object-1", prefix: "c-object-", max_bytes: 8 << 20, max_files: 128 };
+const KIND: Kind = Kind { form: "rbt-c-object-1", prefix: "c-object-", max_bytes: 8 << 20, max_files: 128, max_total: 64 << 20 };
 /// Variables with directories that clang searches.
 const VARIABLES: [&str; 2] = ["CPATH", "C_INCLUDE_PATH"];
 /// The number of components in the name of a header, as sources write it, that may be hidden by other files.

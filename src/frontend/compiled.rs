@@ -18,9 +18,9 @@ use crate::system::TargetInfo;
 use crate::system::cache::{CacheFile, Kind, rbt_itself};
 use crate::system::portability::questions::{Record, Recorder, digest};
 
-const KIND: Kind = Kind { form: "rbt-compiled-2", prefix: "compiled-", max_bytes: 8 << 20, max_files: 512 };
+const KIND: Kind = Kind { form: "rbt-compiled-2", prefix: "compiled-", max_bytes: 8 << 20, max_files: 512, max_total: 128 << 20 };
 /// Code of rbt's own functions: one file for each build of rbt.
-const FUNCTIONS: Kind = Kind { form: "rbt-functions-1", prefix: "functions-", max_bytes: 8 << 20, max_files: 4 };
+const FUNCTIONS: Kind = Kind { form: "rbt-functions-1", prefix: "functions-", max_bytes: 8 << 20, max_files: 4, max_total: 32 << 20 };
 
 /// The contents of a file.
 #[derive(Serialize, Deserialize)]
@@ -109,6 +109,8 @@ fn load_cached(file: &CacheFile, sys: &dyn TargetInfo) -> Option<Compiled> {
 /// The cache file of a compiled script; none if nothing is cached.
 fn file(script: &hir::Script, env: &Env, sources: &[Source]) -> Option<CacheFile> {
     let texts: Vec<(&str, &str)> = sources.iter().map(|s| (s.name.as_str(), s.text.as_str())).collect();
-    let key = format!("{:032x}", digest(&(rbt_itself()?, script, env.settings, env.invocation, &texts)));
+    // code differs between PID namespaces, and runs in several should not replace each other's files
+    let namespace = std::fs::read_link("/proc/self/ns/pid").ok();
+    let key = format!("{:032x}", digest(&(rbt_itself()?, script, env.settings, env.invocation, &texts, namespace)));
     CacheFile::new(KIND, key)
 }

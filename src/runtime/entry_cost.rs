@@ -13,7 +13,7 @@ use crate::codegen::artifact::Program;
 use crate::emit::EntryKind;
 use crate::system::cache::{CacheFile, Kind, digest};
 
-const KIND: Kind = Kind { form: "rbt-entry-costs-4", prefix: "entry-costs-", max_bytes: 4096, max_files: 4 };
+const KIND: Kind = Kind { form: "rbt-entry-costs-4", prefix: "entry-costs-", max_bytes: 4096, max_files: 4, max_total: 1 << 20 };
 const ITERATIONS: u32 = 1000;
 /// The least of this many measurements counts: other activity adds to it.
 const TRIALS: u32 = 5;

@@ -14,7 +14,7 @@ use crate::system::binary::debug_files::DebugInformation;
 use crate::system::cache::{CacheFile, Kind, digest, rbt_itself, unchanged};
 use crate::value::Frame;
 
-const KIND: Kind = Kind { form: "rbt-names-1", prefix: "names-", max_bytes: 8 << 20, max_files: 1024 };
+const KIND: Kind = Kind { form: "rbt-names-1", prefix: "names-", max_bytes: 8 << 20, max_files: 1024, max_total: 128 << 20 };
 /// Maximum number of addresses of one file.
 const MAX_ADDRESSES: usize = 1 << 14;
 

@@ -278,6 +278,11 @@ impl BodyChecker<'_> {
                 self.report(Diagnostic::error("type-mismatch", span, message).help(help));
                 return CallArg::Value(error_expr(span));
             }
+            if let Accepts::LitInt | Accepts::WordOrInt(_) = accepts {
+                let help = "write a number, or a parameter of the script, such as `$1`: the value must be known before the run";
+                self.report(Diagnostic::error("type-mismatch", span, message).help(help));
+                return CallArg::Value(error_expr(span));
+            }
             return CallArg::Value(self.fail("type-mismatch", span, message));
         }
         let value = match accepts {

@@ -242,7 +242,7 @@ pub const ENV_ONLY: &[(&str, &str)] = &[
     ("btf", "Raw BTF file to use in place of the kernel's"),
     (
         "cache",
-        "Directory for compiled scripts and C sources, the header of the kernel's types, code that scripts share, unwind tables, names of addresses, lists of kernel functions and features of the kernel. If it is empty, rbt caches nothing",
+        "Directory for compiled scripts and C sources, the header of the kernel's types, code that scripts share, unwind tables, names of addresses, lists of kernel functions and features of the kernel. rbt removes the oldest files, so that they take at most about 1 GiB. If it is empty, rbt caches nothing",
     ),
     ("color", "Color in messages: auto, always or never. --color overrides it"),
     ("kernel_build", "Directory of generated kernel headers. It needs RBT_KERNEL_SOURCE"),

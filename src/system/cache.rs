@@ -17,6 +17,8 @@ use super::binary::file::map_file;
 use crate::VERSION;
 use crate::input;
 
+/// A file that is still unfinished after this time has lost its writer.
+const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 /// File systems have times of up to two seconds.
 const TIMESTAMP_GRANULARITY: Duration = Duration::from_secs(2);
 
@@ -31,6 +33,8 @@ pub(crate) struct Kind {
     pub max_bytes: u64,
     /// Maximum number of files; the ones written last remain.
     pub max_files: usize,
+    /// Maximum size of all of them; the one written last always remains.
+    pub max_total: u64,
 }
 
 /// The mapped contents of a file.
@@ -146,18 +150,33 @@ impl CacheFile {
         format!("{} {} {} {:016x}\n", self.kind.form, self.key, contents.len(), digest(contents))
     }
 
-    /// Removes the oldest files.
+    /// Removes the oldest files, and those that writers have left behind.
     fn prune(&self) {
-        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let ours = entries.filter(|e| e.file_name().to_string_lossy().starts_with(self.kind.prefix));
-        let mut all: Vec<_> = ours.filter_map(|e| Some((e.metadata().ok()?.modified().ok()?, e.path()))).collect();
-        let spare = all.len().saturating_sub(self.kind.max_files);
-        if spare == 0 {
-            return;
+        let unfinished = format!(".{}", self.kind.prefix);
+        let mut all = Vec::new();
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let (name, own) = (entry.file_name(), entry.path());
+            let name = name.to_string_lossy();
+            let is_unfinished = name.starts_with(&unfinished);
+            if !is_unfinished && !name.starts_with(self.kind.prefix) {
+                continue;
+            }
+            let Some((time, bytes)) = entry.metadata().ok().and_then(|about| Some((about.modified().ok()?, about.len()))) else { continue };
+            if !is_unfinished {
+                all.push((time, own, bytes));
+            } else if time.elapsed().is_ok_and(|age| age > ABANDONED_AFTER) {
+                let _ = fs::remove_file(own);
+            }
         }
         all.sort();
-        for (_, path) in all.into_iter().take(spare).filter(|(_, p)| *p != self.path()) {
-            let _ = fs::remove_file(path);
+        let (mut files, mut total) = (all.len(), all.iter().map(|(.., bytes)| bytes).sum::<u64>());
+        for (_, path, bytes) in all {
+            if files <= self.kind.max_files && total <= self.kind.max_total {
+                return;
+            }
+            if path != self.path() && fs::remove_file(path).is_ok() {
+                (files, total) = (files - 1, total - bytes);
+            }
         }
     }
 }
@@ -207,7 +226,7 @@ pub(crate) fn digest(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    const KIND: Kind = Kind { form: "rbt-test-1", prefix: "test-", max_bytes: 1 << 20, max_files: 8 };
+    const KIND: Kind = Kind { form: "rbt-test-1", prefix: "test-", max_bytes: 1 << 20, max_files: 8, max_total: 1 << 20 };
 
     #[test]
     fn changed_files_are_others() {
@@ -255,6 +274,16 @@ mod tests {
             CacheFile::at(KIND, &folder, &format!("{n}-0")).save(b"");
         }
         assert!(fs::read_dir(&folder).unwrap().count() <= KIND.max_files + 1);
+        // all of them together are limited, too, and files that a writer has left behind disappear
+        let left_behind = folder.join(".test-0.1");
+        fs::write(&left_behind, "").unwrap();
+        let long_ago = SystemTime::now() - Duration::from_secs(7200);
+        fs::File::options().write(true).open(&left_behind).unwrap().set_modified(long_ago).unwrap();
+        for n in 0..4 {
+            CacheFile::at(KIND, &folder, &format!("large-{n}")).save(&[0; 400 << 10]);
+        }
+        let total: u64 = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum();
+        assert!(total <= KIND.max_total && total > 800 << 10 && !left_behind.exists(), "{total}");
         fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -30,6 +30,8 @@ pub const FINDINGS: &[Code] = &[
         .needs("a kernel before 5.17"),
     note("map-emptied", "the script emptied a map before the expectation read it")
         .command("rbt --expect 'count(@) == 0' -e 'begin { @ = count(); print(@); clear(@); exit(); }'", "rbt --expect 'count(@) == 1' -e 'begin { @ = count(); print(@); exit(); }'"),
+    warning("nothing-ran", "no probe ran while `rbt cost` measured, so that its expectations say little")
+        .command("rbt cost --expect 'cost < 1%' -e 'tracepoint:syscalls:sys_enter_acct { @ = count(); }' -c true", "rbt cost --expect 'cost < 100%' -e 'tracepoint:syscalls:sys_enter_execve { @ = count(); }' -c true"),
     error("no-fentry", "the kernel has no BPF trampolines for fentry and fexit, or does not permit them")
         .needs("a kernel without trampolines, or one whose policy forbids the programs that they call"),
     error("no-helper", "the kernel lacks a BPF helper that the compiled script calls")

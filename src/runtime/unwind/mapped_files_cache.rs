@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::input;
 use crate::system::cache::{CacheFile, Kind, digest};
 
-const KIND: Kind = Kind { form: "rbt-mapped-1", prefix: "mapped-", max_bytes: 1 << 20, max_files: 1024 };
+const KIND: Kind = Kind { form: "rbt-mapped-1", prefix: "mapped-", max_bytes: 1 << 20, max_files: 1024, max_total: 16 << 20 };
 /// Maximum number of files of one program.
 const MAX_FILES: usize = 512;
 

@@ -7,7 +7,7 @@ use crate::system::cache::{CacheFile, Kind, digest};
 use crate::system::kernel::functions::Functions;
 
 /// The list of a kernel has 2 to 12 MB.
-const KIND: Kind = Kind { form: "rbt-functions-1", prefix: "functions-", max_bytes: 64 << 20, max_files: 8 };
+const KIND: Kind = Kind { form: "rbt-functions-1", prefix: "functions-", max_bytes: 64 << 20, max_files: 8, max_total: 128 << 20 };
 
 /// The cached list of one kernel.
 #[derive(Clone, Debug)]

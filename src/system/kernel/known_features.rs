@@ -16,7 +16,7 @@ use crate::system::cache::{CacheFile, Kind, rbt_itself};
 use crate::system::machine::rights;
 use crate::system::portability::questions::digest;
 
-const KIND: Kind = Kind { form: "rbt-features-1", prefix: "features-", max_bytes: 4096, max_files: 8 };
+const KIND: Kind = Kind { form: "rbt-features-1", prefix: "features-", max_bytes: 4096, max_files: 8, max_total: 1 << 20 };
 
 /// The kept answers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

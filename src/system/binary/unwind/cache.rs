@@ -15,7 +15,7 @@ use crate::system::binary::file::{map_with_metadata, not_elf};
 use crate::system::cache::{CacheFile, Contents, Kind, unchanged};
 
 /// The largest programs have about ten million rows.
-const KIND: Kind = Kind { form: "rbt-unwind-14", prefix: "unwind-", max_bytes: 256 << 20, max_files: 4096 };
+const KIND: Kind = Kind { form: "rbt-unwind-14", prefix: "unwind-", max_bytes: 256 << 20, max_files: 4096, max_total: 512 << 20 };
 /// A smaller file compiles as fast as its table can be read.
 const MIN_FILE_SIZE: usize = 64 << 10;
 
