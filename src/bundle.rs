@@ -106,6 +106,12 @@ pub struct Variant {
 }
 
 impl Variant {
+    /// Does it consist of the same types of programs?
+    pub fn has_programs_of(&self, artifact: &Artifact) -> bool {
+        let types = |manifest: &Manifest| manifest.programs.iter().map(|program| program.ty).collect::<Vec<_>>();
+        types(&self.manifest) == types(&artifact.manifest)
+    }
+
     /// From a compiled script with relocations.
     pub fn new(mut artifact: Artifact, relocations: Vec<Relocation>, requirements: Requirements) -> Self {
         artifact.manifest.forget_target();

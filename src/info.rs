@@ -114,21 +114,21 @@ fn features(sys: &dyn TargetInfo, may_ask: bool) -> Rows {
             None => "unknown",
         },
     ));
-    for (feature, name) in [
-        (Feature::Kprobe, "kprobe"),
-        (Feature::KprobeMulti, "kprobe_multi"),
-        (Feature::KprobeSession, "kprobe_session"),
-        (Feature::Trampoline, "fentry"),
-        (Feature::UprobeMulti, "uprobe_multi"),
-        (Feature::PerfCookie, "perf link cookies"),
-        (Feature::RawTracepointCookie, "raw tracepoint cookies"),
-        (Feature::CpuV4, "BPF CPU v4"),
-        (Feature::Override, "override"),
-        (Feature::Loop, "bpf_loop"),
-        (Feature::ForEach, "for_each"),
-        (Feature::Fetch, "fetching atomics"),
+    for feature in [
+        Feature::Kprobe,
+        Feature::KprobeMulti,
+        Feature::KprobeSession,
+        Feature::Trampoline,
+        Feature::UprobeMulti,
+        Feature::PerfCookie,
+        Feature::RawTracepointCookie,
+        Feature::CpuV4,
+        Feature::Override,
+        Feature::Loop,
+        Feature::ForEach,
+        Feature::Fetch,
     ] {
-        rows.push(row(name, if may_ask { yes(sys.has(feature)) } else { "unknown (needs CAP_BPF)" }));
+        rows.push(row(feature.title(), if may_ask { yes(sys.has(feature)) } else { "unknown (needs CAP_BPF)" }));
     }
     rows
 }

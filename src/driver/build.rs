@@ -233,7 +233,12 @@ fn compile_to_fit(
         is_loaded && resolve(&mut artifact.manifest, &checked.env(&target)).is_ok()
     };
     let (checked, artifact) = compiled?;
-    if variants.iter().any(|variant| runs(variant, &checked)) {
+    if let Some(fitting) = variants.iter().position(|variant| runs(variant, &checked)) {
+        // the variant for this machine may lack a mechanism of that kernel, such as kprobe.multi
+        let same_mechanisms = variants.get(fitting).is_some_and(|variant| variant.has_programs_of(&artifact));
+        if !same_mechanisms && let Ok((_, better)) = variant_for(front, tree, &target, release, without, fixed) {
+            variants.insert(fitting, better);
+        }
         return Ok(checked);
     }
     if let Some(need) = compat::unmet_need(&artifact, &checked.settings, &target) {

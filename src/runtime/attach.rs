@@ -530,6 +530,6 @@ pub(super) fn mechanism(program: &Program, settings: &Settings, sys: &dyn Target
         (Attach::Kprobe { wildcard: true, .. }, ProgramType::Kprobe) => ("kprobe.multi", Feature::KprobeMulti),
         _ => return name.into(),
     };
-    let why = if sys.has(feature) { format!("{multi} is turned off") } else { format!("this kernel has no {multi}") };
+    let why = if sys.has(feature) { format!("the code was compiled without {multi}") } else { format!("this kernel has no {multi}") };
     format!("{name} ({why})")
 }

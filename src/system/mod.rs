@@ -215,6 +215,38 @@ impl Feature {
         Feature::PreemptedPrograms,
     ];
 
+    /// Its name, for people.
+    pub fn title(self) -> &'static str {
+        match self {
+            Feature::UprobeMulti => "uprobe_multi",
+            Feature::PerfCookie => "perf link cookies",
+            Feature::RawTracepointCookie => "raw tracepoint cookies",
+            Feature::CpuV4 => "BPF CPU v4",
+            Feature::Btf => "BTF",
+            Feature::Loop => "bpf_loop",
+            Feature::Fetch => "fetching atomics",
+            Feature::SleepingUprobes => "sleepable uprobes",
+            Feature::NumberPointers => "arguments that point to numbers",
+            Feature::ForEach => "for_each",
+            Feature::AllocatesAnywhere => "allocation of map elements in interrupts",
+            Feature::PercpuLookup => "bpf_map_lookup_percpu_elem",
+            Feature::Tai => "bpf_ktime_get_tai_ns",
+            Feature::AncestorCgroup => "bpf_get_current_ancestor_cgroup_id",
+            Feature::SocketCookie => "bpf_get_socket_cookie",
+            Feature::Override => "override",
+            Feature::ShortKeys => "limit of 512 bytes for keys",
+            Feature::SharedStacks => "private stacks",
+            Feature::KprobeMulti => "kprobe_multi",
+            Feature::KprobeSession => "kprobe_session",
+            Feature::Kprobe => "kprobe",
+            Feature::Trampoline => "fentry",
+            Feature::RecursionCheck => "recursion check of trampolines",
+            Feature::StructArguments => "struct arguments of trampolines",
+            Feature::ManyArguments => "stack arguments of trampolines",
+            Feature::PreemptedPrograms => "preemption of programs",
+        }
+    }
+
     /// Does having it forbid something? Code for a kernel with such a limit also runs without it; for all other
     /// features, the reverse holds.
     pub fn is_limit(self) -> bool {

@@ -626,7 +626,7 @@ impl Display for Question {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Question::Arch => write!(f, "the processor architecture"),
-            Question::Has(feature) => write!(f, "the feature {feature:?} of the kernel"),
+            Question::Has(feature) => write!(f, "the kernel feature \"{}\"", feature.title()),
             Question::PossibleCpus => write!(f, "the number of possible CPUs"),
             Question::PidNamespace => write!(f, "the PID namespace"),
             Question::TypeNamed(_, name) => write!(f, "the type {name}"),
