@@ -1,11 +1,9 @@
 //! The interface that the user-space part of a builtin uses. The running session implements it; tests use a fake.
 
-use std::sync::Arc;
-
 use crate::output::Output;
 use crate::settings::Settings;
 use crate::timeline::Spans;
-use crate::value::{Frame, MapView, ShowOptions, Value};
+use crate::value::{Frame, FramesBuilder, MapView, ShowOptions, Value};
 
 /// Who reads a text that contains values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,10 +53,12 @@ pub trait Host {
     fn kernel_symbol(&mut self, addr: u64) -> Option<Frame>;
     /// Name and offset of an address in a process.
     fn user_symbol(&mut self, pid: u32, addr: u64) -> Option<Frame>;
-    /// Frames of a kernel stack, leaf first, including inlined ones; names are looked up if `resolve` is true.
-    fn kernel_frames(&mut self, addrs: &[u64], resolve: bool) -> Vec<Arc<Frame>>;
+    /// A new stack of about this many frames.
+    fn new_frames(&mut self, capacity: usize) -> FramesBuilder;
+    /// Adds the frames of a kernel stack, leaf first, including inlined ones; names are looked up if `resolve` is true.
+    fn kernel_frames(&mut self, addrs: &[u64], resolve: bool, to: &mut FramesBuilder);
     /// The same for a stack of a process.
-    fn user_frames(&mut self, pid: u32, addrs: &[u64], resolve: bool) -> Vec<Arc<Frame>>;
+    fn user_frames(&mut self, pid: u32, addrs: &[u64], resolve: bool, to: &mut FramesBuilder);
     /// The addresses of a stack ID in the stack map of this many frames.
     fn stack(&mut self, limit: u32, id: u64) -> Option<Vec<u64>>;
     /// The frame of a Python code object, by its ID and the offset of the instruction in it; none if it is unknown.

@@ -122,6 +122,8 @@
 //!   If the kernel does not prevent the program of a trampoline from recursing, the program does (`Builder::enter_alone`).
 //! - Types come from four sources: the script's C part (`cdecl`, a `TargetInfo` in front of the others), the traced binary's
 //!   debug information (`system/binary/dwarf`), the kernel's BTF, and that of its modules. The ID of a struct shows its source.
+//! - The frames of a stack are numbers in a table that the stacks of a run share (`value/frames.rs`, `runtime/stack_frames.rs`). A long
+//!   map of stacks is sorted by numbers that contain the weight and the first frames that differ (`render/order.rs`).
 //! - User stacks are unwound in the kernel by call frame information (`emit/unwind`), which rbt compiles into rows that
 //!   a program can search (`system/binary/unwind`), once for each build ID. Printed stacks and stacks in keys come from
 //!   the same mechanism, because a stack that is unwound in user space cannot be a key. The program reads the kernel's

@@ -1,7 +1,5 @@
 //! Call stacks of interpreted Python code: see `emit/python/`.
 
-use std::sync::Arc;
-
 use super::python_frames::{self, STACK, placeholder};
 use super::stacks::{self, DEFAULT_MAX_FRAMES, MODES, NOT_KEPT, limit_of};
 use super::{Accepts, Builtin, CallInfo, CallSite, Codegen, Decoder, Param, Returns};
@@ -86,7 +84,7 @@ fn decode(tag: &Deferred, bytes: &[u8], host: &mut dyn Host) -> Stack {
     let id = super::word(bytes, 0);
     let words = if id == 0 { Some(Vec::new()) } else { host.stack(python_words(tag.params[1]), id) };
     let Some(words) = words else {
-        return Stack { mode, kernel: false, frames: vec![Arc::new(placeholder(NOT_KEPT.into()))] };
+        return Stack { mode, kernel: false, frames: [placeholder(NOT_KEPT.into())].into_iter().collect() };
     };
     let frames = words.chunks_exact(2).filter_map(|frame| match frame {
         &[id, offset] => {
@@ -94,5 +92,5 @@ fn decode(tag: &Deferred, bytes: &[u8], host: &mut dyn Host) -> Stack {
         }
         _ => None,
     });
-    Stack { mode, kernel: false, frames: frames.map(Arc::new).collect() }
+    Stack { mode, kernel: false, frames: frames.collect() }
 }

@@ -9,8 +9,7 @@ use crate::emit::{Builder, Cmp, CodegenCx, Helper, IntValue, MapDef, MapKind, Op
 use crate::host::Host;
 use crate::probes::ContextFeatures;
 use crate::types::{Deferred, Int, Space, Type};
-use crate::value::{Frame, Stack, StackMode, Value};
-use std::sync::Arc;
+use crate::value::{FramesBuilder, Stack, StackMode, Value};
 
 /// The stack's ID.
 const KERNEL: &str = "kstack";
@@ -500,21 +499,21 @@ pub(super) fn incomplete(counts: &[u64]) -> Option<IncompleteStacks> {
 }
 
 /// Python and native frames, in order.
-fn user_frames(pid: u32, words: &[u64], resolve: bool, host: &mut dyn Host) -> Vec<Arc<Frame>> {
-    let mut frames = Vec::new();
+fn user_frames(pid: u32, words: &[u64], resolve: bool, host: &mut dyn Host, to: &mut FramesBuilder) {
     for part in words.chunk_by(|a, b| is_frame(*a) == is_frame(*b)) {
         if part.first().is_some_and(|word| is_frame(*word)) {
-            frames.extend(part.iter().map(|word| Arc::new(frame_of_word(*word, host))));
+            for word in part {
+                to.push(frame_of_word(*word, host));
+            }
         } else {
-            frames.extend(host.user_frames(pid, part, resolve));
+            host.user_frames(pid, part, resolve, to);
         }
     }
-    frames
 }
 
 /// Did it find no space in its table?
 pub(super) fn is_lost(stack: &Stack) -> bool {
-    matches!(stack.frames.as_slice(), [only] if only.addr == 0 && only.symbol.as_deref() == Some(NOT_KEPT))
+    stack.frames.len() == 1 && stack.frames.first().is_some_and(|only| only.addr == 0 && only.symbol.as_deref() == Some(NOT_KEPT))
 }
 
 fn decode(tag: &Deferred, bytes: &[u8], host: &mut dyn Host, kernel: bool) -> Stack {
@@ -522,20 +521,23 @@ fn decode(tag: &Deferred, bytes: &[u8], host: &mut dyn Host, kernel: bool) -> St
     let id = super::word(bytes, 0);
     let addrs = if id == 0 { Some(Vec::new()) } else { host.stack(tag.params[1], id) };
     let Some(mut addrs) = addrs else {
-        let frame = Frame { symbol: Some(NOT_KEPT.into()), ..Frame::default() };
-        return Stack { mode, kernel, frames: vec![Arc::new(frame)] };
+        return Stack { mode, kernel, frames: [python_frames::placeholder(NOT_KEPT.into())].into_iter().collect() };
     };
     let cut = addrs.pop_if(|last| !kernel && *last >= CUT).map(|word| word - CUT);
     addrs.truncate(tag.params[1] as usize);
     let resolve = mode != StackMode::Raw;
-    let mut frames =
-        if kernel { host.kernel_frames(&addrs, resolve) } else { user_frames(super::word(bytes, 1) as u32, &addrs, resolve, host) };
+    let mut frames = host.new_frames(addrs.len() + usize::from(cut.is_some()));
+    if kernel {
+        host.kernel_frames(&addrs, resolve, &mut frames);
+    } else {
+        user_frames(super::word(bytes, 1) as u32, &addrs, resolve, host, &mut frames);
+    }
     if mode == StackMode::BuildId {
         frames.retain(|frame| !frame.inlined); // a line for each address
     }
     if let Some(reason) = cut {
         let text = cut_reason(reason, addrs.len(), frames.last().and_then(|frame| frame.module.as_deref()));
-        frames.push(Arc::new(Frame { symbol: Some(text), ..Frame::default() }));
+        frames.push(python_frames::placeholder(text));
     }
-    Stack { mode, kernel, frames }
+    Stack { mode, kernel, frames: frames.finish() }
 }

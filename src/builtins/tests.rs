@@ -6,7 +6,7 @@ use super::*;
 use crate::host::Reader;
 use crate::output::{Output, ProblemKind};
 use crate::settings::Settings;
-use crate::value::{Frame, MapView, MapViewKind};
+use crate::value::{Frame, FramesBuilder, MapView, MapViewKind};
 
 #[derive(Default)]
 struct Notes {
@@ -76,11 +76,14 @@ impl Host for Notes {
     fn user_symbol(&mut self, pid: u32, addr: u64) -> Option<Frame> {
         Some(Frame { addr, symbol: Some(format!("of{pid}")), ..Frame::default() })
     }
-    fn kernel_frames(&mut self, addrs: &[u64], _: bool) -> Vec<Arc<Frame>> {
-        addrs.iter().map(|a| Arc::new(Frame { addr: *a, ..Frame::default() })).collect()
+    fn new_frames(&mut self, capacity: usize) -> FramesBuilder {
+        FramesBuilder::new(Arc::default(), capacity)
     }
-    fn user_frames(&mut self, _: u32, addrs: &[u64], resolve: bool) -> Vec<Arc<Frame>> {
-        self.kernel_frames(addrs, resolve)
+    fn kernel_frames(&mut self, addrs: &[u64], _: bool, to: &mut FramesBuilder) {
+        addrs.iter().for_each(|a| _ = to.push(Frame { addr: *a, ..Frame::default() }));
+    }
+    fn user_frames(&mut self, _: u32, addrs: &[u64], resolve: bool, to: &mut FramesBuilder) {
+        self.kernel_frames(addrs, resolve, to);
     }
     fn python_frame(&mut self, id: u64, offset: u32) -> Option<Frame> {
         let source = Some(("/a.py".into(), offset));

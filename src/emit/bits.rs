@@ -17,6 +17,9 @@ impl<'c> Builder<'_, 'c> {
 
     /// Index of the highest set bit of a nonzero value.
     pub fn highest_bit(&self, value: IntValue<'c>) -> IntValue<'c> {
+        if let Some(highest) = value.get_zero_extended_constant().and_then(u64::checked_ilog2) {
+            return self.int(highest.into());
+        }
         // BPF has no instruction for this, and the back end cannot expand LLVM's.
         let mut v = value;
         for shift in [1, 2, 4, 8, 16, 32] {
@@ -40,6 +43,10 @@ impl<'c> Builder<'_, 'c> {
     /// kernels before 6.9 do not apply the bound to the copy on the stack. LLVM may spill even this value, so a function compares
     /// it if the kernel has rejected the program.
     pub fn at_most(&mut self, value: IntValue<'c>, max: u64) -> IntValue<'c> {
+        // the kernel removes a branch that is never taken, and moves all instructions after it
+        if let Some(known) = value.get_zero_extended_constant() {
+            return self.int(known.min(max));
+        }
         if self.target.inline_bounds {
             return self.smaller(value, max);
         }

@@ -177,7 +177,32 @@ private:
   bool rarely;
 };
 
+// Takes the names of passes, but no passes.
+class Names : public legacy::PassManagerBase {
+public:
+  SmallVector<StringRef> names;
+
+  void add(Pass *pass) override {
+    if (const PassInfo *info = PassRegistry::getPassRegistry()->getPassInfo(pass->getPassID()))
+      names.push_back(info->getPassArgument());
+    delete pass;
+  }
+};
+
 } // namespace
+
+// For a test: the first name in the lists that LLVM's back end gives to no pass, as when LLVM has renamed it; null if there is none.
+extern "C" const char *rbt_unknown_pass(LLVMTargetMachineRef target) {
+  Names known;
+  std::unique_ptr<TargetPassConfig> config(reinterpret_cast<LLVMTargetMachine *>(target)->createPassConfig(known));
+  if (config->addISelPasses())
+    return "";
+  config->addMachinePasses();
+  for (StringLiteral name : concat<const StringLiteral>(IDLE, FASTER))
+    if (!is_contained(known.names, name))
+      return name.data();
+  return nullptr;
+}
 
 // Generates an object or assembly, as LLVMTargetMachineEmitToMemoryBuffer does. Returns null if the target has no such output.
 // `rarely`: no code runs often. `known`: as for the passes.

@@ -126,6 +126,9 @@ impl<'c> Builder<'_, 'c> {
         then: impl FnOnce(&mut Self) -> IntValue<'c>,
         otherwise: impl FnOnce(&mut Self) -> IntValue<'c>,
     ) -> IntValue<'c> {
+        if let Some(known) = cond.get_zero_extended_constant() {
+            return if known != 0 { then(self) } else { otherwise(self) };
+        }
         let branch = self.begin_choose(cond);
         let a = then(self);
         self.choose_else(&branch, a);

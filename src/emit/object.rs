@@ -155,32 +155,30 @@ pub fn new_context(dumps: Dumps) -> Context {
     context
 }
 
+/// LLVM's back end for this processor.
+fn target_machine(cpu: &str) -> TargetMachine {
+    Target::initialize_bpf(&InitializationConfig { asm_parser: false, asm_printer: true, ..Default::default() });
+    let triple = TargetTriple::create("bpfel");
+    let machine = Target::from_triple(&triple).ok().and_then(|target| {
+        target.create_target_machine(&triple, cpu, "", OptimizationLevel::Default, RelocMode::Default, CodeModel::Default)
+    });
+    match machine {
+        Some(machine) => machine,
+        None => bug!("LLVM was built without its BPF target"),
+    }
+}
+
 impl<'c> CodegenCx<'c> {
     /// A module for a script, whose own source is the first.
     pub fn new(llcx: &'c Context, sources: &[Source], target: TargetFeatures<'c>, options: CodegenOptions) -> Self {
-        Target::initialize_bpf(&InitializationConfig { asm_parser: false, asm_printer: true, ..Default::default() });
         let mut errors: Box<Errors> = Box::default();
         // SAFETY: the box lives as long as this value, which the context outlives; nothing is compiled after that
         unsafe {
             LLVMContextSetDiagnosticHandler(llcx.as_ctx_ref(), Some(collect), std::ptr::from_mut::<Errors>(&mut *errors).cast());
         }
-        let triple = TargetTriple::create("bpfel");
-        let machine = Target::from_triple(&triple).ok().and_then(|t| {
-            t.create_target_machine(
-                &triple,
-                if target.v4 { "v4" } else { "v3" },
-                "",
-                OptimizationLevel::Default,
-                RelocMode::Default,
-                CodeModel::Default,
-            )
-        });
-        let machine: TargetMachine = match machine {
-            Some(m) => m,
-            None => bug!("LLVM was built without its BPF target"),
-        };
+        let machine = target_machine(if target.v4 { "v4" } else { "v3" });
         let module: Module<'c> = llcx.create_module("rbt");
-        module.set_triple(&triple);
+        module.set_triple(&machine.get_triple());
         module.set_data_layout(&machine.get_target_data().get_data_layout());
         let three = llcx.i32_type().const_int(3, false);
         module.add_basic_value_flag("Debug Info Version", FlagBehavior::Warning, three);
@@ -301,5 +299,27 @@ impl<'c> CodegenCx<'c> {
     fn built_object(&self) -> BuiltObject {
         let (problems, events) = (self.problems.take(), self.next_event.get());
         BuiltObject { elf: Vec::new(), problems, events, ir: None, optimized: None, assembly: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    unsafe extern "C" {
+        /// A name in the lists of passes of `codegen.cpp` that no pass of the back end has; null if there is none.
+        fn rbt_unknown_pass(machine: LLVMTargetMachineRef) -> *const std::ffi::c_char;
+    }
+
+    /// A pass with another name would not be left out.
+    #[test]
+    fn passes_to_leave_out_exist() {
+        let _context = new_context(Dumps::default());
+        for cpu in ["v3", "v4"] {
+            let machine = target_machine(cpu);
+            // SAFETY: the machine is valid, and the text is a constant
+            let unknown = unsafe { rbt_unknown_pass(machine.as_mut_ptr()).as_ref().map(|name| CStr::from_ptr(name)) };
+            assert_eq!(unknown, None);
+        }
     }
 }

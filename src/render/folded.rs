@@ -171,7 +171,7 @@ mod tests {
 
     fn stack(kernel: bool, names: &[&str]) -> Value {
         let frame = |name: &&str| Frame { symbol: Some(name.to_string()), offset: 4, ..Frame::default() };
-        Value::Stack(Stack { mode: StackMode::Bpftrace, kernel, frames: names.iter().map(frame).map(std::sync::Arc::new).collect() })
+        Value::Stack(Stack { mode: StackMode::Bpftrace, kernel, frames: names.iter().map(frame).collect() })
     }
 
     fn folded(keyed: bool, entries: Vec<(Value, Value)>) -> (String, String) {

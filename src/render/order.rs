@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::decimal::{self, Fraction};
-use crate::value::{MapView, Stats, Unit, Value};
+use crate::value::{FrameTable, MapView, Stack, Stats, Unit, Value};
 
 /// Entries in the order of printing: ascending by the requested field, or by the aggregated value, or by key if the values
 /// are not numbers; the last `top` of them (0: all). Equal entries are sorted by key, so the output is deterministic.
@@ -13,15 +13,7 @@ use crate::value::{MapView, Stats, Unit, Value};
 /// It does not apply `div`: see [`divide`]. Series ignore both.
 pub fn sort_entries(view: &MapView) -> Vec<&(Value, Value)> {
     let by = view.show.by.as_deref();
-    let weights = || view.entries.iter().map(|(_, value)| weight(value, by));
-    // The sorted array has a copy of each weight, and most weights are small.
-    let mut sorted = if weights().any(|weight| weight.is_none()) {
-        sort(view, |_| ())
-    } else if weights().flatten().all(|weight| i64::try_from(weight).is_ok()) {
-        sort(view, |value| weight(value, by).unwrap_or(0) as i64)
-    } else {
-        sort(view, |value| weight(value, by))
-    };
+    let mut sorted = sort(view, by);
     let first = view.entries.first().map(|(_, value)| value);
     let ignores_top = by.is_none() && matches!(first, Some(Value::Series(_)));
     let skip = match view.show.top {
@@ -32,11 +24,119 @@ pub fn sort_entries(view: &MapView) -> Vec<&(Value, Value)> {
     sorted
 }
 
-/// Sorts entries by the weight of the value, then by key.
-fn sort<W: Ord>(view: &MapView, weight: impl Fn(&Value) -> W) -> Vec<&(Value, Value)> {
-    let mut weighed: Vec<(W, &(Value, Value))> = view.entries.iter().map(|entry| (weight(&entry.1), entry)).collect();
-    weighed.sort_by(|(wa, a), (wb, b)| wa.cmp(wb).then_with(|| compare(&a.0, &b.0)));
-    weighed.into_iter().map(|(_, entry)| entry).collect()
+/// Sorts entries by the weight of the value, if all have one, then by key.
+fn sort<'a>(view: &'a MapView, by: Option<&str>) -> Vec<&'a (Value, Value)> {
+    let weight = |(_, value): &(Value, Value)| weight(value, by);
+    let bounds = view.entries.iter().try_fold((i128::MAX, i128::MIN), |(low, high), entry| {
+        let weight = weight(entry)?;
+        Some((low.min(weight), high.max(weight)))
+    });
+    let (low, high) = bounds.unwrap_or_default();
+    let above = |entry: &(Value, Value)| bounds.and_then(|_| weight(entry)).unwrap_or(low).wrapping_sub(low) as u128;
+    // the number of bits of a weight
+    let weights = u128::BITS - (high.wrapping_sub(low) as u128).leading_zeros();
+    let Some(room) = u64::BITS.checked_sub(weights) else {
+        let mut weighed: Vec<(u128, &(Value, Value))> = view.entries.iter().map(|entry| (above(entry), entry)).collect();
+        weighed.sort_by(|(wa, a), (wb, b)| wa.cmp(wb).then_with(|| compare(&a.0, &b.0)));
+        return weighed.into_iter().map(|(_, entry)| entry).collect();
+    };
+    // The weight and the beginning of the key are one number: most comparisons read nothing else.
+    let starts = Some(view).filter(|view| view.entries.len() >= MANY).and_then(|view| StackStarts::of(view, room));
+    let number = |entry: &(Value, Value)| match &starts {
+        Some(starts) => (above(entry) as u64).checked_shl(starts.size()).unwrap_or(0) | starts.number(&entry.0),
+        None => above(entry) as u64,
+    };
+    let mut numbered: Vec<(u64, &(Value, Value))> = view.entries.iter().map(|entry| (number(entry), entry)).collect();
+    // an unstable sort needs no memory; equal entries stay in their order
+    let place = std::ptr::from_ref::<(Value, Value)>;
+    numbered.sort_unstable_by(|(na, a), (nb, b)| na.cmp(nb).then_with(|| compare(&a.0, &b.0)).then_with(|| place(a).cmp(&place(b))));
+    numbered.into_iter().map(|(_, entry)| entry).collect()
+}
+
+/// The number of entries from which on [`StackStarts`] are worth their cost.
+const MANY: usize = 1000;
+
+/// The beginnings of the stacks with which keys begin, as numbers in the order of [`compare`].
+struct StackStarts<'a> {
+    /// The table that most stacks share.
+    table: &'a Arc<FrameTable>,
+    /// The addresses of all frames, ascending. An address has a rank, which is above 0.
+    addresses: Vec<u64>,
+    /// The ranks of the table's frames.
+    ranks: Vec<u32>,
+    /// The number of bits of a rank.
+    bits: u32,
+    /// All stacks begin with the same addresses, of which there are this many.
+    same: usize,
+    /// The number of frames after these that a number has.
+    frames: u32,
+}
+
+impl<'a> StackStarts<'a> {
+    /// Numbers of at most this many bits. None if keys begin with something else, or stacks do not share their frames.
+    fn of(view: &'a MapView, bits: u32) -> Option<Self> {
+        let stacks = || view.entries.iter().map(|(key, _)| leading_stack(key));
+        let table = stacks().flatten().map(|stack| stack.frames.numbers().0).find(|table| table.is_shared())?;
+        let (mut used, mut addresses) = (vec![false; table.len()], Vec::new());
+        for stack in stacks() {
+            let stack = stack?;
+            let (of, numbers) = stack.frames.numbers();
+            if !Arc::ptr_eq(table, of) {
+                addresses.extend(stack.frames.iter().map(|frame| frame.addr));
+                continue;
+            }
+            for number in numbers {
+                if !std::mem::replace(used.get_mut(*number as usize)?, true) {
+                    addresses.push(table.get(*number).addr);
+                }
+            }
+        }
+        addresses.sort_unstable();
+        addresses.dedup();
+        let bits_of_rank = u32::BITS - u32::try_from(addresses.len()).ok()?.leading_zeros();
+        let frames = bits.checked_div(bits_of_rank)?;
+        let mut starts = Self { table, addresses, ranks: Vec::new(), bits: bits_of_rank, same: 0, frames };
+        starts.ranks = (0..table.len() as u32).map(|number| starts.rank(table.get(number).addr)).collect();
+        let first = stacks().flatten().next()?;
+        let first: Vec<u32> = starts.ranks(first, 0).collect();
+        let same = stacks().flatten().map(|stack| first.iter().zip(starts.ranks(stack, 0)).take_while(|(a, b)| *a == b).count()).min();
+        Some(Self { same: same.unwrap_or(0), ..starts })
+    }
+
+    /// The rank of an address, which is not less than those of lower ones.
+    fn rank(&self, address: u64) -> u32 {
+        self.addresses.partition_point(|other| *other < address) as u32 + 1
+    }
+
+    /// The ranks of the frames of a stack, without the first ones.
+    fn ranks(&self, stack: &Stack, skip: usize) -> impl Iterator<Item = u32> {
+        let (of, numbers) = stack.frames.numbers();
+        let shares = Arc::ptr_eq(self.table, of);
+        numbers.iter().skip(skip).map(move |number| match self.ranks.get(*number as usize) {
+            Some(rank) if shares => *rank,
+            _ => self.rank(of.get(*number).addr),
+        })
+    }
+
+    /// The number of bits of a number.
+    fn size(&self) -> u32 {
+        self.bits * self.frames
+    }
+
+    fn number(&self, key: &Value) -> u64 {
+        let Some(stack) = leading_stack(key) else { return 0 };
+        let mut ranks = self.ranks(stack, self.same);
+        // the end of a stack is before all frames
+        (0..self.frames).fold(0, |all, _| all << self.bits | u64::from(ranks.next().unwrap_or(0)))
+    }
+}
+
+/// The stack with which a key begins.
+fn leading_stack(key: &Value) -> Option<&Stack> {
+    if let Value::Tuple(parts) = key {
+        return leading_stack(parts.first()?);
+    }
+    if let Value::Stack(stack) = key { Some(stack) } else { None }
 }
 
 /// Divides integers, averages, points of a distribution and the counts of heat maps, rounding toward zero; other values,
@@ -154,8 +254,9 @@ fn compare(a: &Value, b: &Value) -> Ordering {
         (Value::Tuple(x) | Value::List(x), Value::Tuple(y) | Value::List(y)) => all(x.iter(), y.iter()),
         (Value::Record(x), Value::Record(y)) => all(x.iter().map(|f| &f.1), y.iter().map(|f| &f.1)),
         (Value::Stack(x), Value::Stack(y)) => {
-            // Stacks share their frames.
-            let same = x.frames.iter().zip(&y.frames).take_while(|(x, y)| Arc::ptr_eq(x, y)).count();
+            // stacks share their frames
+            let [(table, a), (other, b)] = [x, y].map(|stack| stack.frames.numbers());
+            let same = if Arc::ptr_eq(table, other) { a.iter().zip(b).take_while(|(a, b)| a == b).count() } else { 0 };
             let [x, y] = [x, y].map(|stack| stack.frames.iter().skip(same).map(|f| f.addr));
             x.cmp(y)
         }
@@ -190,5 +291,65 @@ fn kind(value: &Value) -> u8 {
         Value::Stack(_) => 5,
         Value::Hist(_) => 6,
         Value::Stats(_) | Value::Avg(_) | Value::Percentiles(_) | Value::Series(_) | Value::HeatMap(_) => 7,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+    use crate::value::{Frame, FramesBuilder, MapViewKind, ShowOptions, StackMode};
+
+    /// Stacks of few frames, of which several have the same address, in a map with weights of this many bits.
+    fn view(seed: u64, weights: u32, in_tuples: bool) -> MapView {
+        let mut numbers = Random::new(seed);
+        let mut random = |below: u64| numbers.below(below);
+        let table = Arc::new(FrameTable::default());
+        let mut all = FramesBuilder::new(Arc::clone(&table), 0);
+        let numbers: Vec<u32> = (0..40).map(|_| all.push(Frame { addr: random(25) << random(60), ..Frame::default() })).collect();
+        let mut entries = Vec::new();
+        for _ in 0..3000 {
+            let mut frames = FramesBuilder::new(Arc::clone(&table), 0);
+            frames.push_number(numbers[0]);
+            frames.push_number(numbers[1]);
+            (0..random(30)).for_each(|_| frames.push_number(numbers[random(if weights == 0 { 2 } else { 40 }) as usize]));
+            let stack = Value::Stack(Stack { mode: StackMode::Raw, kernel: false, frames: frames.finish() });
+            let stack = match random(9) {
+                0 => Value::Stack(Stack {
+                    mode: StackMode::Raw,
+                    kernel: false,
+                    frames: (0..random(3)).map(|_| Frame { addr: random(25), ..Frame::default() }).collect(),
+                }),
+                _ => stack,
+            };
+            let key = if in_tuples { Value::Tuple(vec![stack, Value::Uint(random(3))]) } else { stack };
+            let weight = if weights == 0 { 7 } else { random(4) << (weights - 2) };
+            entries.push((key, Value::Uint(weight)));
+        }
+        MapView {
+            name: "@".into(),
+            kind: MapViewKind::Map,
+            measures: false,
+            keyed: true,
+            set: true,
+            entries,
+            show: ShowOptions::default(),
+            weights: None,
+        }
+    }
+
+    #[test]
+    fn numbers_of_stacks_have_the_order_of_stacks() {
+        for (seed, weights) in [0, 2, 30, 58, 59, 63, 64].into_iter().enumerate() {
+            for in_tuples in [false, true] {
+                let view = view(seed as u64 + 1, weights, in_tuples);
+                assert!(StackStarts::of(&view, 64 - weights).is_some());
+                let mut expected: Vec<&(Value, Value)> = view.entries.iter().collect();
+                expected.sort_by(|a, b| weight(&a.1, None).cmp(&weight(&b.1, None)).then_with(|| compare(&a.0, &b.0)));
+                let sorted = sort_entries(&view);
+                assert!(sorted.iter().zip(&expected).all(|(a, b)| std::ptr::eq(*a, *b)), "{weights} {in_tuples}");
+                assert_eq!(sorted.len(), view.entries.len());
+            }
+        }
     }
 }

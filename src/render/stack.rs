@@ -8,7 +8,7 @@ use super::style::Style;
 /// Appends the stack. If it is tight, frames are not indented, as in a JSON key.
 pub fn stack(stack: &Stack, style: Style, to: &mut Vec<u8>) {
     to.push(b'\n');
-    for frame in &stack.frames {
+    for frame in stack.frames.iter() {
         match stack.mode {
             StackMode::Bpftrace => {
                 if !style.compact {

@@ -17,6 +17,7 @@ use super::poll::MAX_WAIT;
 use super::problems::Problems;
 use super::python::PYTHON;
 use super::signals::Signals;
+use super::stack_frames::StackFrames;
 use super::stacks::Stacks;
 use super::symbolize::Symbolize;
 use super::throttle::Throttle;
@@ -35,7 +36,7 @@ use crate::render::{Rendered, Renderer};
 use crate::settings::{Invocation, Settings};
 use crate::state::{self, Printed};
 use crate::timeline::Spans;
-use crate::value::{Counts, Frame, MapView, MapViewKind, Pos, ShowOptions, Value, Weights, add_weights};
+use crate::value::{Counts, Frame, FramesBuilder, MapView, MapViewKind, Pos, ShowOptions, Value, Weights, add_weights};
 
 /// Bytes of pending output that cause a write in every buffering mode.
 const FLUSH_THRESHOLD: usize = 64 * 1024;
@@ -116,6 +117,7 @@ pub(super) struct RunContext<'a> {
     /// Maps that were cleared after all programs had stopped, so their remaining contents are discarded.
     pub(super) cleared_at_end: BTreeSet<usize>,
     pub(super) stacks: Stacks,
+    pub(super) frames: StackFrames,
     /// If the state is exported: open while the kernel measures run times, and when they were last requested.
     pub(super) run_time_stats: Option<(super::cost::Statistics, Instant)>,
     /// Other runs continue to use the output.
@@ -179,6 +181,7 @@ impl<'a> RunContext<'a> {
             output_done: false,
             cleared_at_end: BTreeSet::new(),
             stacks: Stacks::new(loaded, manifest, invocation.shares_maps),
+            frames: StackFrames::default(),
             run_time_stats: None,
             shares_output: false,
             progress: None,
@@ -637,22 +640,24 @@ impl Host for RunContext<'_> {
         found
     }
 
-    fn kernel_frames(&mut self, addrs: &[u64], resolve: bool) -> Vec<Arc<Frame>> {
-        if !resolve {
-            return bare(addrs);
-        }
-        let frames = self.symbols.kernel(addrs).concat();
-        self.look_up();
-        frames
+    fn new_frames(&mut self, capacity: usize) -> FramesBuilder {
+        self.frames.new_stack(capacity)
     }
 
-    fn user_frames(&mut self, pid: u32, addrs: &[u64], resolve: bool) -> Vec<Arc<Frame>> {
+    fn kernel_frames(&mut self, addrs: &[u64], resolve: bool, to: &mut FramesBuilder) {
         if !resolve {
-            return bare(addrs);
+            return self.frames.add_bare(addrs, to);
         }
-        let frames = self.symbols.user(pid, addrs).concat();
+        self.symbols.kernel(addrs, Some(self.frames.table()), &mut |frames| to.extend(frames));
         self.look_up();
-        frames
+    }
+
+    fn user_frames(&mut self, pid: u32, addrs: &[u64], resolve: bool, to: &mut FramesBuilder) {
+        if !resolve {
+            return self.frames.add_bare(addrs, to);
+        }
+        self.symbols.user(pid, addrs, Some(self.frames.table()), &mut |frames| to.extend(frames));
+        self.look_up();
     }
 
     fn stack(&mut self, limit: u32, id: u64) -> Option<Vec<u64>> {
@@ -666,8 +671,4 @@ impl Host for RunContext<'_> {
     fn boot_to_unix_ns(&self) -> u64 {
         self.boot_to_unix_ns
     }
-}
-
-fn bare(addrs: &[u64]) -> Vec<Arc<Frame>> {
-    addrs.iter().map(|addr| Arc::new(Frame { addr: *addr, ..Frame::default() })).collect()
 }

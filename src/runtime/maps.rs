@@ -19,8 +19,9 @@ use crate::state;
 use crate::types::{Agg, Type};
 use crate::value::{MapView, MapViewKind, ShowOptions, Value};
 
-/// Keys and values as bytes: `key_size` and [`MapFd::room`] each.
-type Entries = (Vec<u8>, Vec<u8>);
+/// Keys and values as bytes, `key_size` and [`MapFd::room`] each, in pieces, so that the memory of some can be released before
+/// the others are decoded.
+type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// A keyed map without elements.
 pub(super) fn empty(map: &Map) -> anyhow::Result<MapView> {
@@ -41,14 +42,15 @@ pub(super) fn empty(map: &Map) -> anyhow::Result<MapView> {
 /// The same without loss.
 pub(super) fn saved(map: &Map, fd: MapFd, host: &mut dyn Host) -> anyhow::Result<state::Map> {
     let (mut entries, mut key_bytes) = (Vec::new(), Vec::new());
-    let entry = |mut key: Value, bytes: &[u8], host: &mut dyn Host| {
-        state::portable(&mut key);
+    let mut portable = state::Portable::default();
+    let mut entry = |mut key: Value, bytes: &[u8], host: &mut dyn Host| {
+        portable.change(&mut key);
         if let Type::Agg(agg) = &map.value {
             let counted = (row(agg)?.state_codec.save)(agg, &slots(map, fd, agg, bytes));
             return anyhow::Ok(state::Entry { key, value: None, counted: Some(counted) });
         }
         let mut value = decoded(&map.value, bytes, host);
-        state::portable(&mut value);
+        portable.change(&mut value);
         Ok(state::Entry { key, value: Some(value), counted: None })
     };
     match &map.key {
@@ -57,11 +59,13 @@ pub(super) fn saved(map: &Map, fd: MapFd, host: &mut dyn Host) -> anyhow::Result
             entries.push(entry(Value::None, &bytes, host)?);
         }
         Some(ty) => {
-            let (keys, values) = read_all(fd).with_context(|| format!("reading {}", map.name))?;
+            let all = read_all(fd).with_context(|| format!("reading {}", map.name))?;
             let looks_up = ty.contains_deferred(&|_| true);
-            for (key, bytes) in keys.chunks_exact(fd.key_size.max(1)).zip(values.chunks_exact(fd.room().max(1))) {
-                key_bytes.extend(looks_up.then(|| key.to_vec()));
-                entries.push(entry(decoded(ty, key, host), bytes, host)?);
+            for piece in all {
+                for (key, bytes) in elements(fd, &piece) {
+                    key_bytes.extend(looks_up.then(|| key.to_vec()));
+                    entries.push(entry(decoded(ty, key, host), bytes, host)?);
+                }
             }
         }
     }
@@ -76,23 +80,25 @@ pub(super) fn view(map: &Map, fd: MapFd, host: &mut dyn Host) -> anyhow::Result<
     match &map.key {
         None => entries.push((Value::None, element(map, fd, &[], host)?)),
         Some(ty) => {
-            let (keys, values) = read_all(fd).with_context(|| format!("reading {}", map.name))?;
-            let elements = keys.chunks_exact(fd.key_size.max(1)).zip(values.chunks_exact(fd.room().max(1)));
+            let all = read_all(fd).with_context(|| format!("reading {}", map.name))?;
             let adds_up = map.adds || map.value.aggregation().is_some();
             // the names of several keys can be the same
             let named = ty.contains_deferred(&|tag| builtins::is_text(tag));
-            let mut alike: BTreeMap<String, (Value, Vec<&[u8]>)> = BTreeMap::new();
-            entries.reserve_exact(elements.len());
-            for (key, bytes) in elements {
-                let key = decoded(ty, key, host);
-                if adds_up && (named || builtins::has_lost_stack(&key)) {
-                    let text = serde_json::to_string(&key).unwrap_or_default();
-                    alike.entry(text).or_insert_with(|| (key, Vec::new())).1.push(bytes);
-                } else {
-                    entries.push((key, sum(map, fd, &[bytes], host)?));
+            let mut alike: BTreeMap<String, (Value, Vec<u8>)> = BTreeMap::new();
+            entries.reserve_exact(all.iter().map(|piece| elements(fd, piece).len()).sum());
+            for piece in all {
+                for (key, bytes) in elements(fd, &piece) {
+                    let key = decoded(ty, key, host);
+                    if adds_up && (named || builtins::has_lost_stack(&key)) {
+                        let text = serde_json::to_string(&key).unwrap_or_default();
+                        alike.entry(text).or_insert_with(|| (key, Vec::new())).1.extend(bytes);
+                    } else {
+                        entries.push((key, sum(map, fd, &[bytes], host)?));
+                    }
                 }
             }
             for (key, values) in alike.into_values() {
+                let values: Vec<&[u8]> = values.chunks_exact(fd.room().max(1)).collect();
                 entries.push((key, sum(map, fd, &values, host)?));
             }
         }
@@ -273,6 +279,11 @@ fn lookup(fd: MapFd, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
+/// The elements of a piece.
+fn elements(fd: MapFd, (keys, values): &(Vec<u8>, Vec<u8>)) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
+    keys.chunks_exact(fd.key_size.max(1)).zip(values.chunks_exact(fd.room().max(1)))
+}
+
 /// All keys and values: in batches, or else one by one.
 fn read_all(fd: MapFd) -> io::Result<Entries> {
     let in_map = match read_batches(fd) {
@@ -290,7 +301,7 @@ fn read_all(fd: MapFd) -> io::Result<Entries> {
 /// since the map was read.
 fn with_cells(fd: MapFd, cells: Cells, in_map: Entries) -> Entries {
     let mut all: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
-    for (key, value) in in_map.0.chunks_exact(fd.key_size.max(1)).zip(in_map.1.chunks_exact(fd.room().max(1))) {
+    for (key, value) in in_map.iter().flat_map(|piece| elements(fd, piece)) {
         all.insert(key.to_vec(), value.to_vec());
     }
     cells.each(|thread, value| {
@@ -298,12 +309,12 @@ fn with_cells(fd: MapFd, cells: Cells, in_map: Entries) -> Entries {
         key.resize(fd.key_size, 0);
         all.insert(key, value_of_cell(fd, value));
     });
-    let (mut keys, mut values) = Entries::default();
+    let (mut keys, mut values) = (Vec::new(), Vec::new());
     for (key, value) in all {
         keys.extend(key);
         values.extend(value);
     }
-    (keys, values)
+    vec![(keys, values)]
 }
 
 fn value_of_cell(fd: MapFd, value: u64) -> Vec<u8> {
@@ -326,12 +337,9 @@ fn removed(fd: MapFd, key: &[u8]) {
 }
 
 fn read_batches(fd: MapFd) -> io::Result<Entries> {
-    let (mut keys, mut values) = (Vec::new(), Vec::new());
-    batches(fd, false, &mut |k, v| {
-        keys.extend_from_slice(k);
-        values.extend_from_slice(v);
-    })?;
-    Ok((keys, values))
+    let mut all = Entries::new();
+    batches(fd, false, &mut |keys, values| all.push((keys.to_vec(), values.to_vec())))?;
+    Ok(all)
 }
 
 /// Removes the elements with these keys.
@@ -448,7 +456,7 @@ fn read_singly(fd: MapFd) -> io::Result<Entries> {
             values.extend_from_slice(&value);
         }
     }
-    Ok((keys, values))
+    Ok(vec![(keys, values)])
 }
 
 /// All keys, concatenated. The kernel restarts a walk that meets a removed key, so the number of steps is limited to twice

@@ -88,6 +88,7 @@ mod scrape;
 mod shared;
 mod signals;
 mod source;
+mod stack_frames;
 mod stacks;
 mod state;
 mod symbolize;

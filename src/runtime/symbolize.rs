@@ -3,6 +3,7 @@
 //! blazesym reads ELF, DWARF and kallsyms. rbt itself finds the file behind an address (`mappings`), so that it treats stacks
 //! of ended processes like all others.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::RawFd;
@@ -26,7 +27,7 @@ use crate::system::binary::debug_files::{DebugInformation, debug_information};
 use crate::system::binary::elf::{self, Segment};
 use crate::system::{Function, binary::demangle};
 use crate::terminal::escape::visible;
-use crate::value::Frame;
+use crate::value::{Frame, FrameTable, Frames, FramesBuilder};
 
 /// What is looked up for each address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,9 @@ pub struct Options {
     /// Cache the results (`cache_user_symbols`).
     pub cache_results: bool,
 }
+
+/// Takes the frames at one address.
+pub(super) type Each<'a> = &'a mut dyn FnMut(Cow<'_, Frames>);
 
 /// Symbolizes addresses of the kernel and of processes. Keep one for the whole run: it remembers the tables it has read
 /// and the addresses it has seen. Costs nothing until it is used.
@@ -65,10 +69,10 @@ pub(super) trait Symbolize {
     /// Frames of a kernel stack, leaf first; for each address its inlined functions, innermost first, then the function
     /// itself. Addresses after the first are treated as return addresses: the function is that of the call, even if the
     /// call is its last instruction, while `offset` belongs to the address, as usual. An unknown address is a frame
-    /// without a symbol.
-    fn kernel(&self, addrs: &[u64]) -> Vec<Frames>;
+    /// without a symbol. Frames that are remembered are in the table, if there is one.
+    fn kernel(&self, addrs: &[u64], table: Option<&Arc<FrameTable>>, each: Each<'_>);
     /// Frames of a user stack, like [`Symbolize::kernel`]. The process may have ended, if its mappings were recorded.
-    fn user(&self, pid: u32, addrs: &[u64]) -> Vec<Frames>;
+    fn user(&self, pid: u32, addrs: &[u64], table: Option<&Arc<FrameTable>>, each: Each<'_>);
 
     /// The kernel function at an address: `ksym()`. None if unknown.
     fn kernel_name(&self, addr: u64) -> Option<Frame> {
@@ -76,12 +80,16 @@ pub(super) trait Symbolize {
         if addr < 1 << 63 {
             return None;
         }
-        named(self.kernel(&[addr]))
+        let mut found = None;
+        self.kernel(&[addr], None, &mut |frames| found = named(&frames));
+        found
     }
 
     /// The function at an address of a process, or at least the module: `usym()`. None if unknown.
     fn user_name(&self, pid: u32, addr: u64) -> Option<Frame> {
-        named(self.user(pid, &[addr]))
+        let mut found = None;
+        self.user(pid, &[addr], None, &mut |frames| found = named(&frames));
+        found
     }
 }
 
@@ -114,12 +122,12 @@ impl Symbolize for NoSymbols {
         None
     }
 
-    fn kernel(&self, addrs: &[u64]) -> Vec<Frames> {
-        addrs.iter().map(|addr| [Arc::new(Frame { addr: *addr, ..Frame::default() })].into()).collect()
+    fn kernel(&self, addrs: &[u64], _table: Option<&Arc<FrameTable>>, each: Each<'_>) {
+        addrs.iter().for_each(|addr| each(Cow::Owned(frame_in_module(&[], *addr, None))));
     }
 
-    fn user(&self, _pid: u32, addrs: &[u64]) -> Vec<Frames> {
-        self.kernel(addrs)
+    fn user(&self, _pid: u32, addrs: &[u64], table: Option<&Arc<FrameTable>>, each: Each<'_>) {
+        self.kernel(addrs, table, each);
     }
 }
 
@@ -175,25 +183,23 @@ impl Symbolize for Symbols {
         self.state.borrow().mappings.lost()
     }
 
-    fn kernel(&self, addrs: &[u64]) -> Vec<Frames> {
+    fn kernel(&self, addrs: &[u64], table: Option<&Arc<FrameTable>>, each: Each<'_>) {
         let state = &mut *self.state.borrow_mut();
-        addrs.iter().enumerate().map(|(i, addr)| state.kernel(self.options, *addr, i > 0)).collect()
+        state.use_table(table);
+        addrs.iter().enumerate().for_each(|(i, addr)| state.kernel(self.options, *addr, i > 0, each));
     }
 
-    fn user(&self, pid: u32, addrs: &[u64]) -> Vec<Frames> {
+    fn user(&self, pid: u32, addrs: &[u64], table: Option<&Arc<FrameTable>>, each: Each<'_>) {
         let state = &mut *self.state.borrow_mut();
+        state.use_table(table);
         state.mappings.refresh();
-        addrs.iter().enumerate().map(|(i, addr)| state.user(self.options, pid, *addr, i > 0)).collect()
+        addrs.iter().enumerate().for_each(|(i, addr)| state.user(self.options, pid, *addr, i > 0, each));
     }
 }
 
-fn named(frames: Vec<Frames>) -> Option<Frame> {
-    let last = frames.last()?.last()?;
-    (last.symbol.is_some() || last.within.is_some()).then(|| Frame::clone(last))
+fn named(frames: &Frames) -> Option<Frame> {
+    frames.last().filter(|last| last.symbol.is_some() || last.within.is_some()).cloned()
 }
-
-/// The frames at one address, which all stacks that contain it share.
-pub(super) type Frames = Arc<[Arc<Frame>]>;
 
 /// Addresses remembered before all are forgotten.
 const MAX_CACHED_ADDRESSES: usize = 1 << 16;
@@ -214,8 +220,9 @@ struct State {
     go: HashMap<usize, Vec<Function>>,
     mappings: Mappings,
     known: HashMap<CodeKey, Rc<[Frame]>, WordHash>,
-    /// The same by address as well, because the same code has other addresses in other processes.
+    /// The same by address as well, because the same code has other addresses in other processes. All of them are in the table.
     frames_by_address: HashMap<(CodeKey, u64), Frames, WordHash>,
+    table: Arc<FrameTable>,
     /// Objects on which blazesym panicked. They are not tried again.
     panicked: HashSet<usize>,
     /// Segments of objects in which a function was not found.
@@ -253,17 +260,25 @@ const KERNEL: usize = 0;
 const VDSO: usize = usize::MAX;
 
 impl State {
-    fn kernel(&mut self, options: Options, addr: u64, call: bool) -> Frames {
-        // Code has the upper half. In the lower one kallsyms lists offsets of per-CPU variables as if they were addresses.
-        if addr >> 63 == 0 {
-            return frame_in_module(&[], addr, None).into();
+    /// From now on, remembers frames in this table.
+    fn use_table(&mut self, table: Option<&Arc<FrameTable>>) {
+        if let Some(table) = table.filter(|table| !Arc::ptr_eq(table, &self.table)) {
+            self.table = Arc::clone(table);
+            self.frames_by_address.clear();
         }
-        self.cached_frames_at(CodeKey { object: KERNEL, offset: addr, is_return: call }, addr, true, |state| {
-            state.kernel_frames(options, addr, call)
-        })
     }
 
-    fn kernel_frames(&mut self, options: Options, addr: u64, call: bool) -> Vec<Arc<Frame>> {
+    fn kernel(&mut self, options: Options, addr: u64, call: bool, each: Each<'_>) {
+        // Code has the upper half. In the lower one kallsyms lists offsets of per-CPU variables as if they were addresses.
+        if addr >> 63 == 0 {
+            return each(Cow::Owned(frame_in_module(&[], addr, None)));
+        }
+        self.cached_frames_at(CodeKey { object: KERNEL, offset: addr, is_return: call }, addr, true, each, |state| {
+            state.kernel_frames(options, addr, call)
+        });
+    }
+
+    fn kernel_frames(&mut self, options: Options, addr: u64, call: bool) -> Frames {
         let frames = self.cached_frames(CodeKey { object: KERNEL, offset: addr, is_return: call }, true, |state| {
             // A vmlinux adds only lines to kallsyms, and takes longer to read.
             let vmlinux = if options.lines { MaybeDefault::Default } else { MaybeDefault::None };
@@ -274,28 +289,29 @@ impl State {
         frame_in_module(&frames, addr, None)
     }
 
-    fn user(&mut self, options: Options, pid: u32, addr: u64, call: bool) -> Frames {
+    fn user(&mut self, options: Options, pid: u32, addr: u64, call: bool, each: Each<'_>) {
         // The call is what is mapped: its return address may be past the end.
         let at = if call { addr.wrapping_sub(1) } else { addr };
-        let Some(mapping) = self.mappings.find(pid, at) else { return frame_in_module(&[], addr, None).into() };
+        let Some(mapping) = self.mappings.find(pid, at) else { return each(Cow::Owned(frame_in_module(&[], addr, None))) };
         let offset = mapping.offset_of(at).wrapping_add(addr.wrapping_sub(at));
         match &mapping.backing {
-            Backing::File(object) if self.is_made_at_run_time(object) => self.anonymous(pid, addr, at).into(),
+            Backing::File(object) if self.is_made_at_run_time(object) => each(Cow::Owned(self.anonymous(pid, addr, at))),
             Backing::File(object) => {
-                self.cached_frames_at(CodeKey { object: object.id, offset, is_return: call }, addr, options.cache_results, |state| {
+                let key = CodeKey { object: object.id, offset, is_return: call };
+                self.cached_frames_at(key, addr, options.cache_results, each, |state| {
                     state.file_frames(options, object, offset, call, addr)
-                })
+                });
             }
             Backing::Vdso => {
                 let frames = self.cached_frames(CodeKey { object: VDSO, offset, is_return: call }, options.cache_results, |state| {
                     state.vdso(options, offset, call)
                 });
-                let mut frames = frame_in_module(&frames, addr, Some("[vdso]"));
-                frames.iter_mut().filter(|frame| frame.symbol.is_none()).for_each(|frame| Arc::make_mut(frame).within = Some(offset));
-                frames.into()
+                let mut frames = frames_in_module(&frames, addr, Some("[vdso]"));
+                frames.iter_mut().filter(|frame| frame.symbol.is_none()).for_each(|frame| frame.within = Some(offset));
+                each(Cow::Owned(frames.into_iter().collect()));
             }
-            Backing::Anonymous => self.anonymous(pid, addr, at).into(),
-            Backing::Other(name) => frame_in_module(&[], addr, Some(name)).into(),
+            Backing::Anonymous => each(Cow::Owned(self.anonymous(pid, addr, at))),
+            Backing::Other(name) => each(Cow::Owned(frame_in_module(&[], addr, Some(name)))),
         }
     }
 
@@ -305,7 +321,7 @@ impl State {
         object.is_in_memory() && !*self.binaries_in_memory.entry(object.id).or_insert_with(is_binary)
     }
 
-    fn file_frames(&mut self, options: Options, object: &Object, offset: u64, call: bool, addr: u64) -> Vec<Arc<Frame>> {
+    fn file_frames(&mut self, options: Options, object: &Object, offset: u64, call: bool, addr: u64) -> Frames {
         let frames = self.cached_frames(CodeKey { object: object.id, offset, is_return: call }, options.cache_results, |state| {
             let place = (offset, call);
             if let Some(frames) = state.known_names(options, object).and_then(|known| known.frames(place)) {
@@ -319,8 +335,8 @@ impl State {
             }
             frames
         });
-        let mut frames = frame_in_module(&frames, addr, Some(&object.path.to_string_lossy()));
-        let Some(last) = frames.last_mut().map(Arc::make_mut) else { return frames };
+        let mut frames = frames_in_module(&frames, addr, Some(&object.path.to_string_lossy()));
+        let Some(last) = frames.last_mut() else { return frames.into_iter().collect() };
         let id = self.build_ids.entry(object.id).or_insert_with(|| build_id(object));
         if let Some(id) = id {
             last.build_id = Some((id.clone(), offset));
@@ -335,7 +351,7 @@ impl State {
                 None => Some(offset),
             };
         }
-        frames
+        frames.into_iter().collect()
     }
 
     /// With names as in the source in place of symbols.
@@ -453,7 +469,7 @@ impl State {
     }
 
     /// Code without a file: named if its compiler recorded it.
-    fn anonymous(&mut self, pid: u32, addr: u64, lookup_addr: u64) -> Vec<Arc<Frame>> {
+    fn anonymous(&mut self, pid: u32, addr: u64, lookup_addr: u64) -> Frames {
         let map = self.perf_maps.entry(pid).or_default();
         let dump = self.mappings.jit_dump(pid);
         let found = map.look_up(pid, lookup_addr, dump.as_deref()).map(|(start, name)| Frame {
@@ -464,18 +480,21 @@ impl State {
         frame_in_module(found.as_slice(), addr, None)
     }
 
-    fn cached_frames_at(&mut self, key: CodeKey, addr: u64, keep: bool, make: impl FnOnce(&mut Self) -> Vec<Arc<Frame>>) -> Frames {
+    fn cached_frames_at(&mut self, key: CodeKey, addr: u64, keep: bool, each: Each<'_>, make: impl FnOnce(&mut Self) -> Frames) {
         if let Some(placed) = self.frames_by_address.get(&(key, addr)) {
-            return Arc::clone(placed);
+            return each(Cow::Borrowed(placed));
         }
-        let frames: Frames = make(self).into();
-        if keep {
-            if self.frames_by_address.len() >= MAX_CACHED_ADDRESSES {
-                self.frames_by_address.clear();
-            }
-            self.frames_by_address.insert((key, addr), Arc::clone(&frames));
+        let frames = make(self);
+        if !keep {
+            return each(Cow::Owned(frames));
         }
-        frames
+        if self.frames_by_address.len() >= MAX_CACHED_ADDRESSES {
+            self.frames_by_address.clear();
+            self.table = Arc::default();
+        }
+        let mut placed = FramesBuilder::new(Arc::clone(&self.table), frames.len());
+        placed.extend(Cow::Owned(frames));
+        each(Cow::Borrowed(self.frames_by_address.entry((key, addr)).or_insert(placed.finish())));
     }
 
     fn cached_frames(&mut self, key: CodeKey, keep: bool, make: impl FnOnce(&mut Self) -> Vec<Frame>) -> Rc<[Frame]> {
@@ -558,15 +577,18 @@ fn source_of(info: &CodeInfo<'_>) -> Option<(String, u32)> {
 }
 
 /// The frames at an address; a frame without a symbol if there are none.
-fn frame_in_module(frames: &[Frame], addr: u64, module: Option<&str>) -> Vec<Arc<Frame>> {
-    let at = |frame: &Frame| {
-        Arc::new(Frame {
-            addr,
-            module: module.or(frame.module.as_deref()).map(harmless),
-            symbol: frame.symbol.as_deref().map(harmless),
-            source: frame.source.as_ref().map(|(file, line)| (harmless(file), *line)),
-            ..frame.clone()
-        })
+fn frame_in_module(frames: &[Frame], addr: u64, module: Option<&str>) -> Frames {
+    frames_in_module(frames, addr, module).into_iter().collect()
+}
+
+/// The same, to be changed.
+fn frames_in_module(frames: &[Frame], addr: u64, module: Option<&str>) -> Vec<Frame> {
+    let at = |frame: &Frame| Frame {
+        addr,
+        module: module.or(frame.module.as_deref()).map(harmless),
+        symbol: frame.symbol.as_deref().map(harmless),
+        source: frame.source.as_ref().map(|(file, line)| (harmless(file), *line)),
+        ..frame.clone()
     };
     if frames.is_empty() { vec![at(&Frame::default())] } else { frames.iter().map(at).collect() }
 }
@@ -600,7 +622,13 @@ mod tests {
         black_box(x) + 1
     }
 
-    fn names(frames: &[Frames]) -> Vec<String> {
+    fn user(symbols: &Symbols, pid: u32, addrs: &[u64]) -> Vec<Vec<Frame>> {
+        let mut all = Vec::new();
+        symbols.user(pid, addrs, None, &mut |frames| all.push(frames.iter().cloned().collect()));
+        all
+    }
+
+    fn names(frames: &[Vec<Frame>]) -> Vec<String> {
         frames.iter().flat_map(|at| at.iter()).map(|f| f.symbol.clone().unwrap_or_default()).collect()
     }
 
@@ -629,23 +657,23 @@ mod tests {
         let exe = elf::open(std::path::Path::new("/proc/self/exe"), &[], &elf::ExpectedMachine::Here).unwrap();
         let size = exe.functions.iter().find(|f| f.name.contains("symbolize5tests8landmark")).unwrap().size;
         let end = addr + size;
-        let frames = symbols.user(us(), &[addr, end]);
+        let frames = user(&symbols, us(), &[addr, end]);
         assert!(names(&frames).iter().all(|name| name.ends_with("landmark")), "{frames:?}");
         assert_eq!(frames[1][0].offset, size);
         assert_eq!(frames[1][0].addr, end);
         // As a leaf it does not.
-        assert!(!names(&symbols.user(us(), &[end]))[0].ends_with("landmark"));
+        assert!(!names(&user(&symbols, us(), &[end]))[0].ends_with("landmark"));
     }
 
     #[test]
     fn libraries_vdso_and_nowhere() {
         let symbols = Symbols::new(PLAIN);
-        let frames = symbols.user(us(), &[libc::getenv as *const () as usize as u64, 0, u64::MAX, 0x10]);
+        let frames = user(&symbols, us(), &[libc::getenv as *const () as usize as u64, 0, u64::MAX, 0x10]);
         assert_eq!(names(&frames), ["getenv", "", "", ""]);
         assert!(frames[0][0].module.as_ref().unwrap().contains("libc"));
-        assert_eq!(*frames[2][0], Frame { addr: u64::MAX, ..Frame::default() });
+        assert_eq!(frames[2][0], Frame { addr: u64::MAX, ..Frame::default() });
         let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) };
-        assert_eq!(symbols.user(us(), &[vdso])[0][0].module.as_deref(), Some("[vdso]"));
+        assert_eq!(user(&symbols, us(), &[vdso])[0][0].module.as_deref(), Some("[vdso]"));
     }
 
     #[test]
@@ -657,7 +685,9 @@ mod tests {
         let symbols = Symbols::new(PLAIN);
         let frame = symbols.kernel_name(addr + 5).unwrap();
         assert_eq!((frame.symbol.as_deref(), frame.offset), (Some("schedule"), 5));
-        assert_eq!(*symbols.kernel(&[1, addr])[0], [Arc::new(Frame { addr: 1, ..Frame::default() })]);
+        let mut first = None;
+        symbols.kernel(&[1, addr], None, &mut |frames| _ = first.get_or_insert(frames.into_owned()));
+        assert_eq!(first, Some([Frame { addr: 1, ..Frame::default() }].into_iter().collect()));
         assert_eq!(symbols.kernel_name(1), None);
     }
 
@@ -700,7 +730,7 @@ mod tests {
             return eprintln!("skipped: needs CAP_PERFMON");
         }
         let (pid, symbols, addrs) = addresses_of_child(|run| format!("sh -c \"exec {run} >/dev/null\""));
-        let frames: Vec<_> = addrs.iter().flat_map(|a| symbols.user(pid, &[*a])[0].to_vec()).collect();
+        let frames: Vec<_> = addrs.iter().flat_map(|a| user(&symbols, pid, &[*a])[0].to_vec()).collect();
         assert_eq!(frames[0].symbol.as_deref(), Some("td_ta_new"));
         assert!(frames[0].module.as_ref().unwrap().contains("libthread_db"));
         assert!(frames[1].symbol.as_ref().unwrap().ends_with("landmark"), "{frames:?}");
@@ -735,7 +765,7 @@ mod tests {
         let (pid, symbols, addrs) = run(&path);
         std::fs::remove_file(&path).unwrap();
         std::fs::copy(&exe, &path).unwrap();
-        let frames = symbols.user(pid, &addrs[1..]).remove(0);
+        let frames = user(&symbols, pid, &addrs[1..]).remove(0);
         std::fs::remove_file(&path).unwrap();
         assert_eq!((frames[0].symbol.as_ref(), frames[0].module.as_deref()), (None, path.to_str()));
         assert!(frames[0].in_module().is_some_and(|place| place.starts_with("rbt-lost-")), "{frames:?}");
@@ -758,7 +788,7 @@ mod tests {
         if cfg!(not(target_arch = "x86_64")) {
             return;
         }
-        let frames = Symbols::new(LINES).user(us(), &[outer(1)]).remove(0);
+        let frames = user(&Symbols::new(LINES), us(), &[outer(1)]).remove(0);
         assert_eq!(frames.len(), 2, "{frames:?}");
         assert!(frames[0].inlined && frames[0].symbol.as_ref().unwrap().ends_with("inner"), "{frames:?}");
         assert!(!frames[1].inlined && frames[1].symbol.as_ref().unwrap().ends_with("outer"), "{frames:?}");
@@ -773,12 +803,12 @@ mod tests {
             libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
         } as usize as u64;
         let symbols = Symbols::new(PLAIN);
-        assert_eq!(names(&symbols.user(pid, &[memory])), [""]);
+        assert_eq!(names(&user(&symbols, pid, &[memory])), [""]);
         let map = format!("/tmp/perf-{pid}.map");
         std::fs::write(&map, format!("{memory:x} 20 jitted code\n")).unwrap();
         // an address without a name is not looked up again at once: see `perf_map`
         std::thread::sleep(std::time::Duration::from_millis(5));
-        let frames = symbols.user(pid, &[memory + 4, memory + 0x20, memory + 0x21]);
+        let frames = user(&symbols, pid, &[memory + 4, memory + 0x20, memory + 0x21]);
         std::fs::remove_file(map).unwrap();
         assert_eq!(names(&frames), ["jitted code", "jitted code", ""]);
         assert_eq!(frames[1][0].offset, 0x20);

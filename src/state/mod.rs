@@ -3,14 +3,14 @@
 //! A state is one JSON document on one line, so that tools that mix the lines of many hosts keep documents intact. All
 //! integers are JSON numbers of up to 64 bits, which a reader must not turn into doubles.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, hash_map};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::types::Type;
-use crate::value::{Counts, ShowOptions, Value, Weights};
+use crate::value::{Counts, Frame, FrameTable, Frames, FramesBuilder, ShowOptions, Value, Weights};
 
 /// The version of the document format, [`State::rbt_state`].
 pub const VERSION: u32 = 1;
@@ -392,33 +392,64 @@ fn lacks(field: &str) -> String {
     format!("`{field}` is missing")
 }
 
-/// Makes a key equal on all machines: if the name of a frame is known, its address, which differs, is removed.
-pub fn portable(key: &mut Value) {
-    match key {
-        Value::Stack(stack) => stack.frames.iter_mut().for_each(|frame| {
-            if frame.symbol.is_some() || frame.within.is_some() {
-                Arc::make_mut(frame).addr = 0;
-            }
-        }),
-        Value::List(parts) | Value::Tuple(parts) => parts.iter_mut().for_each(portable),
-        Value::Record(fields) => fields.iter_mut().for_each(|(_, part)| portable(part)),
-        Value::None
-        | Value::Bool(_)
-        | Value::Int(_)
-        | Value::Uint(_)
-        | Value::Float { .. }
-        | Value::Ptr(_)
-        | Value::Enum { .. }
-        | Value::Str { .. }
-        | Value::Bytes(_)
-        | Value::Text(_)
-        | Value::Hist(_)
-        | Value::Stats(_)
-        | Value::Avg(_)
-        | Value::Percentiles(_)
-        | Value::Series(_)
-        | Value::HeatMap(_) => {}
+/// Makes keys equal on all machines: if the name of a frame is known, its address, which differs, is removed.
+#[derive(Debug, Default)]
+pub struct Portable {
+    /// The table of the last frames.
+    from: Arc<FrameTable>,
+    /// Their portable forms, and their numbers, by the number in `from`.
+    to: Arc<FrameTable>,
+    numbers: HashMap<u32, u32>,
+}
+
+impl Portable {
+    /// Changes a key or a value.
+    pub fn change(&mut self, key: &mut Value) {
+        match key {
+            Value::Stack(stack) => stack.frames = self.frames(&stack.frames),
+            Value::List(parts) | Value::Tuple(parts) => parts.iter_mut().for_each(|part| self.change(part)),
+            Value::Record(fields) => fields.iter_mut().for_each(|(_, part)| self.change(part)),
+            Value::None
+            | Value::Bool(_)
+            | Value::Int(_)
+            | Value::Uint(_)
+            | Value::Float { .. }
+            | Value::Ptr(_)
+            | Value::Enum { .. }
+            | Value::Str { .. }
+            | Value::Bytes(_)
+            | Value::Text(_)
+            | Value::Hist(_)
+            | Value::Stats(_)
+            | Value::Avg(_)
+            | Value::Percentiles(_)
+            | Value::Series(_)
+            | Value::HeatMap(_) => {}
+        }
     }
+
+    fn frames(&mut self, frames: &Frames) -> Frames {
+        let (table, numbers) = frames.numbers();
+        if !table.is_shared() {
+            return frames.iter().map(portable_frame).collect();
+        }
+        if !Arc::ptr_eq(&self.from, table) {
+            *self = Self { from: Arc::clone(table), ..Self::default() };
+        }
+        let mut to = FramesBuilder::new(Arc::clone(&self.to), numbers.len());
+        for number in numbers {
+            match self.numbers.entry(*number) {
+                hash_map::Entry::Occupied(known) => to.push_number(*known.get()),
+                hash_map::Entry::Vacant(new) => _ = new.insert(to.push(portable_frame(table.get(*number)))),
+            }
+        }
+        to.finish()
+    }
+}
+
+fn portable_frame(frame: &Frame) -> Frame {
+    let is_named = frame.symbol.is_some() || frame.within.is_some();
+    Frame { addr: if is_named { 0 } else { frame.addr }, ..frame.clone() }
 }
 
 #[cfg(test)]

@@ -2,10 +2,12 @@
 //!
 //! [`Value`] is closed: each renderer matches all of it.
 
+mod frames;
 pub mod text;
 
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
+
+pub use frames::{FrameTable, Frames, FramesBuilder};
 
 /// A decoded value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -264,7 +266,7 @@ pub struct Stack {
     /// True for kernel frames.
     pub kernel: bool,
     /// Leaf first; inlined frames precede the frame into which they were inlined.
-    pub frames: Vec<Arc<Frame>>,
+    pub frames: Frames,
 }
 
 /// A frame of a stack.

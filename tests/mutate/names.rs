@@ -126,7 +126,7 @@ fn document(format: &Format, name: &[u8], terminal: bool) -> Result<Vec<u8>, Str
         interpreted,
         ..Frame::default()
     };
-    let stack = Value::Stack(Stack { mode: StackMode::Bpftrace, kernel: false, frames: vec![frame(false).into(), frame(true).into()] });
+    let stack = Value::Stack(Stack { mode: StackMode::Bpftrace, kernel: false, frames: [frame(false), frame(true)].into_iter().collect() });
     let map = |name: &str, keyed, entries| MapView {
         name: name.into(),
         kind: MapViewKind::Map,

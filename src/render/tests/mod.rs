@@ -75,7 +75,7 @@ fn frame(addr: u64, symbol: &str, offset: u64) -> Frame {
 }
 
 fn stack(mode: StackMode, kernel: bool, frames: Vec<Frame>) -> Value {
-    Value::Stack(Stack { mode, kernel, frames: frames.into_iter().map(Arc::new).collect() })
+    Value::Stack(Stack { mode, kernel, frames: frames.into_iter().collect() })
 }
 
 #[test]
@@ -435,7 +435,7 @@ fn warnings_can_be_silenced() {
 fn escapes_control_characters_for_terminals() {
     let text = || Value::Str { bytes: b"\x1b[31m\n::x".into(), cut: false };
     let frame = Frame { addr: 1, symbol: Some("f\x1b\n".into()), ..Frame::default() };
-    let stack = Value::Stack(Stack { mode: StackMode::Bpftrace, kernel: false, frames: vec![Arc::new(frame)] });
+    let stack = Value::Stack(Stack { mode: StackMode::Bpftrace, kernel: false, frames: [frame].into_iter().collect() });
     let entries = vec![(Value::Tuple(vec![text(), stack]), text())];
     let map = Output::Map(MapView {
         name: "@".into(),
@@ -532,7 +532,7 @@ fn estimates() {
     assert_eq!(text(&RenderOptions { tables: true, ..RenderOptions::default() }), "@k: ~ (1 in 7.5)\na    8\nbc  67\n\n");
 
     let frame = Frame { symbol: Some("f".into()), ..Frame::default() };
-    let stack = Value::Stack(Stack { mode: StackMode::Bpftrace, kernel: false, frames: vec![Arc::new(frame)] });
+    let stack = Value::Stack(Stack { mode: StackMode::Bpftrace, kernel: false, frames: [frame].into_iter().collect() });
     let stacks = || map("@s", MapViewKind::Map, vec![(stack.clone(), Value::Uint(75))]);
     let text_of = |format: &Format, view: MapView| {
         let (mut renderer, mut to) = ((format.make)(&RenderOptions::default()), Rendered::default());
