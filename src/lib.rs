@@ -101,7 +101,7 @@
 //! - A helper call whose result cannot change within a run happens once if its first use dominates the others.
 //! - Long bodies are split into functions that the verifier checks separately (`codegen/chunk.rs`), so its time grows linearly with
 //!   their length. In programs that run rarely, statements of one shape (`codegen/alike.rs`) become functions, and those whose IR
-//!   differs in numbers only become one (`emit/alike.cpp`): 10,000 of them compile and load in a third of the time.
+//!   differs in numbers or short texts only become one (`emit/alike.cpp`): 10,000 of them compile and load in a third of the time.
 //!   A `while` is a callback of the kernel's loop helper, so the verifier need not prove that it ends.
 //! - A map whose key is `tid` at every use has most of its elements in a table, at places that follow from the thread's ID
 //!   (`emit/thread_table.rs`; which maps: `codegen/thread_maps.rs`). A pair of probes that measures the time between them

@@ -21,6 +21,9 @@ const MIN_WEIGHT: u64 = 3;
 /// The same for an assignment of a number to a variable, which is a single instruction.
 const MIN_VARIABLE_WEIGHT: u64 = 8;
 
+/// The length of a text that a statement which shares its code stores as numbers.
+pub(super) const MAX_STORED_TEXT: usize = 31;
+
 /// The shapes of statements that become functions.
 #[derive(Default)]
 pub(super) struct AlikeStatements(BTreeSet<u64>);
@@ -50,7 +53,7 @@ impl Gen<'_, '_> {
     }
 }
 
-/// A digest of everything in a statement but its numbers and the texts that its records do not contain. None if it cannot share
+/// A digest of everything in a statement but its numbers, short texts and the texts that its records do not contain. None if it cannot share
 /// a function with others.
 fn shape(stmt: &Stmt) -> Option<u64> {
     let stmts = std::slice::from_ref(stmt);
@@ -59,8 +62,8 @@ fn shape(stmt: &Stmt) -> Option<u64> {
     }
     let mut hash = DefaultHasher::new();
     let mut differs = false;
-    // Texts that only the manifest has.
-    let mut apart: Vec<&Expr> = Vec::new();
+    // Texts that only the manifest has, and those of which functions may get a pointer.
+    let (mut apart, mut whole): (Vec<&Expr>, Vec<&Expr>) = Default::default();
     hir::visit(stmts, &mut |node| match node {
         Node::Stmt(stmt) => {
             discriminant(&stmt.kind).hash(&mut hash);
@@ -69,6 +72,7 @@ fn shape(stmt: &Stmt) -> Option<u64> {
                 StmtKind::Aggregate { map, call, .. } => {
                     map.hash(&mut hash);
                     apart.extend(hash_call(call, &mut hash));
+                    whole.extend(texts(call));
                 }
                 StmtKind::SetVar(var, _) | StmtKind::ZeroVar(var) => var.hash(&mut hash),
                 // loops have functions of their own, and leaving the body is not worth one
@@ -84,7 +88,10 @@ fn shape(stmt: &Stmt) -> Option<u64> {
             }
             e.ty.hash(&mut hash);
             match &e.kind {
-                ExprKind::Str(text) => text.hash(&mut hash),
+                ExprKind::Str(text) if text.len() > MAX_STORED_TEXT || whole.iter().any(|whole| std::ptr::eq(*whole, e)) => {
+                    text.hash(&mut hash);
+                }
+                ExprKind::Str(text) => text.len().hash(&mut hash),
                 ExprKind::Var(var) | ExprKind::StepVar { var, .. } => var.hash(&mut hash),
                 ExprKind::Map(map, _) | ExprKind::ReadAgg(map, _) | ExprKind::StepMap { map, .. } => map.hash(&mut hash),
                 ExprKind::Context(arg) => arg.hash(&mut hash),
@@ -93,6 +100,7 @@ fn shape(stmt: &Stmt) -> Option<u64> {
                 ExprKind::Call(call) => {
                     differs |= chunk::ends_probe(call);
                     apart.extend(hash_call(call, &mut hash));
+                    whole.extend(texts(call));
                 }
                 ExprKind::CallFn(function, _) => function.hash(&mut hash),
                 ExprKind::CallForeign(function, _) => function.name.hash(&mut hash),
@@ -109,6 +117,14 @@ fn shape(stmt: &Stmt) -> Option<u64> {
         }
     });
     (!differs).then(|| hash.finish())
+}
+
+/// The texts among the arguments of a call.
+fn texts(call: &hir::Call) -> impl Iterator<Item = &Expr> {
+    call.args.iter().filter_map(|arg| match arg {
+        CallArg::Value(e) if matches!(e.kind, ExprKind::Str(_)) => Some(e),
+        CallArg::Value(_) | CallArg::Map(_) | CallArg::Element(..) | CallArg::Word(_) | CallArg::Type(_) => None,
+    })
 }
 
 /// Adds a call without its arguments that are expressions. Returns the texts among them that its record does not contain.
@@ -129,12 +145,14 @@ fn hash_call<'a>(call: &'a hir::Call, hash: &mut DefaultHasher) -> Vec<&'a Expr>
     apart
 }
 
-/// Is its code about as long as a call? Records of numbers are written by a function anyway.
+/// Is its code about as long as a call? Records of known numbers are written by a function anyway.
 fn is_cheap(stmt: &Stmt) -> bool {
     if let StmtKind::SetVar(_, value) = &stmt.kind {
         return value.ty.is_scalar() && hir::weight(std::slice::from_ref(stmt)) < MIN_VARIABLE_WEIGHT;
     }
     let StmtKind::Expr(Expr { kind: ExprKind::Call(call), .. }) = &stmt.kind else { return false };
-    let is_number = |arg: &CallArg| matches!(arg, CallArg::Value(e) if matches!(e.kind, ExprKind::Str(_)) || e.ty.is_scalar());
+    let is_known =
+        |e: &Expr| matches!(e.kind, ExprKind::Str(_) | ExprKind::Int(_)) || matches!(e.kind, ExprKind::Var(_)) && e.ty.is_scalar();
+    let is_number = |arg: &CallArg| matches!(arg, CallArg::Value(e) if is_known(e));
     matches!(call.row.codegen, Codegen::Event(_)) && call.args.iter().all(is_number)
 }

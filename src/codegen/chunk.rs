@@ -49,9 +49,9 @@ pub(super) fn is_long(body: &[Stmt]) -> bool {
     weight(body) >= MIN_BODY_TO_SPLIT
 }
 
-/// Is it so long that code that occurs in many places is put into a function?
-pub(super) fn shares_code(body: &[Stmt]) -> bool {
-    weight(body) >= SHARED
+/// Is a body with the functions that it calls so long that code that occurs in many places is put into a function?
+pub(super) fn shares_code(body: &[Stmt], functions: &[hir::Function]) -> bool {
+    functions.iter().fold(weight(body), |sum, function| sum.saturating_add(weight(&function.body))) >= SHARED
 }
 
 /// How the body under construction is split.

@@ -1,6 +1,7 @@
 //! Expressions.
 
 use super::Gen;
+use super::alike::MAX_STORED_TEXT;
 use super::function::MAX_FRAMES;
 use super::stmt::insert;
 use crate::builtins::{Codegen, MapId};
@@ -141,6 +142,12 @@ impl<'a, 'c> Gen<'a, 'c> {
         let mut bytes = s.to_vec();
         bytes.resize(cap + 1, 0);
         bytes.resize(bytes.len().next_multiple_of(8), 0);
+        if s.len() <= MAX_STORED_TEXT && bytes.len() <= MAX_STORED_TEXT + 16 && self.e.is_alike() {
+            // as numbers, which may differ between statements
+            let at = self.e.alloc(bytes.len() as u32);
+            self.e.store_bytes(at, &bytes);
+            return Operand { ty: ty.clone(), repr: Repr::Mem(at, Some(self.e.int(s.len() as u64 + 1))) };
+        }
         Operand { ty: ty.clone(), repr: Repr::Mem(self.e.text(&bytes), Some(self.e.int(s.len() as u64 + 1))) }
     }
 

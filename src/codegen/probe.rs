@@ -80,7 +80,7 @@ impl ScriptCx<'_, '_> {
             // passes without inlining would leave calls of the script's functions, and the kernel limits nested calls
             is_rare: first.attach.properties().is_rare && !matches!(first.attach, Attach::Test { .. }) && probe.functions.is_empty(),
             is_once: matches!(first.attach, Attach::Begin | Attach::End) && probe.functions.is_empty() && is_plain(&probe.body),
-            is_long: super::chunk::shares_code(&probe.body),
+            is_long: super::chunk::shares_code(&probe.body, &probe.functions),
             // the reader of a pinned program's output does not read its records
             quiet: first.attach.pinned(),
             weighted: self.is_weighted(index),
@@ -366,7 +366,7 @@ fn return_unless_followed(e: &mut Builder<'_, '_>) {
 fn is_plain(stmts: &[hir::Stmt]) -> bool {
     let mut repeats = false;
     hir::visit_within(stmts, &mut |_, around| repeats |= around.loops > 0 || around.times > 1);
-    !repeats && !super::chunk::shares_code(stmts)
+    !repeats && !super::chunk::shares_code(stmts, &[])
 }
 
 /// Does an expression contain statements (a block)? They may set variables, whose locations are assigned after the

@@ -46,6 +46,13 @@ struct Source {
 
 } // namespace
 
+// Is it a call of bpf_probe_read_user, bpf_probe_read_kernel, or one of their variants for strings? Helpers have numbers for addresses.
+static bool reads_memory(const CallInst &call) {
+  const auto *callee = dyn_cast<ConstantExpr>(call.getCalledOperand());
+  const auto *helper = callee && callee->getOpcode() == Instruction::IntToPtr ? dyn_cast<ConstantInt>(callee->getOperand(0)) : nullptr;
+  return helper && helper->getZExtValue() >= 112 && helper->getZExtValue() <= 115;
+}
+
 // May an unknown number be here? The verifier must not need the value: it needs that of sizes and offsets.
 static bool may_vary(const Instruction &instruction, unsigned operand) {
   const auto *number = dyn_cast<ConstantInt>(instruction.getOperand(operand));
@@ -63,10 +70,10 @@ static bool may_vary(const Instruction &instruction, unsigned operand) {
   case Instruction::Xor:
     return true;
   case Instruction::Call: {
-    // No function of the module needs to know its numbers, but helpers do.
+    // No function of the module needs to know its numbers, but helpers do, except for the addresses from which they read.
     const auto &call = cast<CallInst>(instruction);
     const Function *callee = call.getCalledFunction();
-    return callee && !callee->isDeclaration() && operand < call.arg_size();
+    return callee ? !callee->isDeclaration() && operand < call.arg_size() : operand == 2 && reads_memory(call);
   }
   default:
     return false;

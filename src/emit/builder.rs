@@ -121,6 +121,8 @@ pub(super) struct FunctionCx<'c> {
     /// upper half is the binary logarithm of the weight.
     pub sites: Rc<[String]>,
     pub site: Option<IntValue<'c>>,
+    /// It is a [`ChunkKind::Alike`](super::ChunkKind::Alike).
+    pub is_alike: bool,
     /// The number of the program's scratch slot, if it is a parameter of the function.
     pub slot_number: Option<IntValue<'c>>,
     /// The program's context, unless it is a parameter of the function.
@@ -154,6 +156,7 @@ impl<'c> FunctionCx<'c> {
             loops: Vec::new(),
             sites: Rc::default(),
             site: None,
+            is_alike: false,
             slot_number: None,
             context: None,
             used_context: Cell::new(false),

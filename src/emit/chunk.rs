@@ -47,6 +47,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         }
         if kind == ChunkKind::Alike {
             self.mark_as_alike(inner.fun.function);
+            inner.fun.is_alike = true;
         }
         let params = inner.fun.function.get_params();
         let (Some(BasicValueEnum::PointerValue(ctx)), Some(BasicValueEnum::IntValue(slot)), Some(BasicValueEnum::IntValue(site))) =
@@ -96,6 +97,11 @@ impl<'a, 'c> Builder<'a, 'c> {
             ChunkKind::Piece => self.call_function(function, &[ctx.into(), slot.into(), site.into()]),
             ChunkKind::Alike => self.call_function(function, &[ctx.into(), slot.into(), site.into(), zero.into(), zero.into()]),
         }
+    }
+
+    /// May what is compiled now share its code with statements that differ in numbers?
+    pub fn is_alike(&self) -> bool {
+        self.fun.is_alike
     }
 
     /// The number of the slot that the program has claimed.
