@@ -344,8 +344,8 @@ fn read_batches(fd: MapFd) -> io::Result<Entries> {
 
 /// Removes the elements with these keys.
 pub(super) fn remove_if(fd: MapFd, which: &dyn Fn(&[u8]) -> bool) -> io::Result<()> {
-    let (keys, _) = read_batches(fd)?;
-    for key in keys.chunks_exact(fd.key_size.max(1)).filter(|key| which(key)) {
+    let all = read_batches(fd)?;
+    for (key, _) in all.iter().flat_map(|piece| elements(fd, piece)).filter(|(key, _)| which(key)) {
         // SAFETY: the key has the size of the map's keys. An error: it is gone.
         unsafe { libbpf_sys::bpf_map_delete_elem(fd.fd, ptr(key)) };
     }
