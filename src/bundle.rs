@@ -336,8 +336,8 @@ impl Bundle {
         self.variants.iter().find_map(|variant| parts::needed_by(&variant.manifest))
     }
 
-    /// The files that must be the same on a machine that runs the first variant, each with a program whose code depends on its debug
-    /// information.
+    /// The files that must be the same on a machine that runs the first variant, each with a program whose code depends on its
+    /// contents.
     pub fn fixed_files(&self) -> Vec<(String, &Path)> {
         let Some(variant) = self.variants.first() else { return Vec::new() };
         let files: BTreeSet<&Path> = variant.requirements.fixed_files().collect();
@@ -561,7 +561,7 @@ mod tests {
         let bundle = test_bundle(&Fake::new("feature Loop").unwrap());
         let other = Fake::new("").unwrap();
         let failure = bundle.artifact(&other, 0).unwrap_err();
-        assert!(failure.message.contains("Loop"), "{failure:?}");
+        assert!(failure.message.contains("bpf_loop"), "{failure:?}");
         let newer = Bundle { rbt: "99.0.0".into(), ..bundle.clone() };
         assert!(newer.artifact(&other, 0).unwrap_err().message.contains("99.0.0"));
         let foreign = Bundle { arch: "vax".into(), ..bundle };

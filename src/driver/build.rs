@@ -99,14 +99,14 @@ fn live(run: &Run) -> Live {
     Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs)
 }
 
-/// Warns that code depends on debug information, which does not travel.
+/// Warns that code depends on the contents of a file, such as its debug information, which do not travel.
 fn warn_of_file(sys: &Live, program: &str, file: &Path, color: bool) {
     let id = sys.binary(file).map(|binary| hex(&binary.build_id)).unwrap_or_default();
     let same = match id.as_str() {
         "" => "the same contents, because it has no build ID".into(),
         id => format!("the same build ID, {id}"),
     };
-    let text = format!("{program}: the code depends on debug information of {}, so rbt-run requires a file with {same}", file.display());
+    let text = format!("{program}: the code depends on the contents of {}, so rbt-run requires a file with {same}", file.display());
     to_stderr(&format!("{} {}\n", paint("warning:", terminal::WARNING, color), diag::plain(&text)));
 }
 

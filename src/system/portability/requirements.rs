@@ -291,41 +291,39 @@ impl Requirements {
     pub fn fixed_places(&self) -> impl Iterator<Item = String> {
         let is_fixed = |one: &&Requirement| match one.question {
             Question::MatchingTracepoints(..) | Question::MatchingFunctions(..) => one.free.is_empty(),
-            Question::Binary(..) | Question::Markers(..) | Question::ResolveBinary(..) => one.free.is_empty(),
+            Question::ResolveBinary(..) => one.free.is_empty(),
             Question::MatchingRawTracepoints(..) => true,
             _ => false,
         };
         self.asked.iter().filter(is_fixed).map(|one| one.question.to_string())
     }
 
-    /// The requirements of a file's contents: of its debug information, or of the places in it. Each has the query about another file.
+    /// The requirements of files' contents: of their debug information, or of the places in them. Each has the query about another file.
     #[allow(clippy::wildcard_enum_match_arm)] // the others are not about contents
-    fn of_file<'a>(&'a self, file: &'a Path) -> impl Iterator<Item = (&'a Requirement, fn(PathBuf) -> Question)> {
-        self.asked.iter().filter_map(move |one| match &one.question {
-            Question::Contents(path) if path == file => Some((one, Question::Contents as fn(PathBuf) -> Question)),
-            Question::Binary(path) if path == file && !one.free.contains(&Part::Places) => Some((one, Question::Binary as _)),
-            Question::Markers(path) if path == file && !one.free.contains(&Part::Places) => Some((one, Question::Markers as _)),
+    fn of_files(&self) -> impl Iterator<Item = (&Path, &Requirement, fn(PathBuf) -> Question)> {
+        self.asked.iter().filter_map(|one| match &one.question {
+            Question::Contents(path) => Some((path.as_path(), one, Question::Contents as fn(PathBuf) -> Question)),
+            Question::Binary(path) if !one.free.contains(&Part::Places) => Some((path.as_path(), one, Question::Binary as _)),
+            Question::Markers(path) if !one.free.contains(&Part::Places) => Some((path.as_path(), one, Question::Markers as _)),
             _ => None,
         })
     }
 
     /// Does the code depend on the contents of a file?
     pub fn fixes(&self, file: &Path) -> bool {
-        self.of_file(file).next().is_some()
+        self.of_files().any(|(path, ..)| path == file)
     }
 
     /// Does another file have the contents that one of them must have?
     pub fn has_contents_of(&self, fixed: &Path, other: &Path, sys: &dyn TargetInfo) -> bool {
-        self.of_file(fixed).all(|(one, query)| Answer::query(&query(other.into()), sys).digest(&one.free) == one.digest)
+        self.of_files()
+            .filter(|(path, ..)| *path == fixed)
+            .all(|(_, one, query)| Answer::query(&query(other.into()), sys).digest(&one.free) == one.digest)
     }
 
-    /// The files whose contents must be the same, because the code depends on their debug information.
-    #[allow(clippy::wildcard_enum_match_arm)] // the others are not about contents
+    /// The files whose contents must be the same, because the code depends on their debug information or on places in them.
     pub fn fixed_files(&self) -> impl Iterator<Item = &Path> {
-        self.asked.iter().filter_map(|one| match &one.question {
-            Question::Contents(path) => Some(path.as_path()),
-            _ => None,
-        })
+        self.of_files().map(|(path, ..)| path)
     }
 
     /// Must a kernel's answer agree in such a part?
