@@ -30,8 +30,6 @@ pub const FINDINGS: &[Code] = &[
         .needs("a kernel before 5.17"),
     note("map-emptied", "the script emptied a map before the expectation read it")
         .command("rbt --expect 'count(@) == 0' -e 'begin { @ = count(); print(@); clear(@); exit(); }'", "rbt --expect 'count(@) == 1' -e 'begin { @ = count(); print(@); exit(); }'"),
-    warning("nothing-ran", "no probe ran while `rbt cost` measured, so that its expectations say little")
-        .command("rbt cost --expect 'cost < 1%' -e 'tracepoint:syscalls:sys_enter_acct { @ = count(); }' -c true", "rbt cost --expect 'cost < 100%' -e 'tracepoint:syscalls:sys_enter_execve { @ = count(); }' -c true"),
     error("no-fentry", "the kernel has no BPF trampolines for fentry and fexit, or does not permit them")
         .needs("a kernel without trampolines, or one whose policy forbids the programs that they call"),
     error("no-helper", "the kernel lacks a BPF helper that the compiled script calls")
@@ -52,6 +50,8 @@ pub const FINDINGS: &[Code] = &[
         .command("rbt --expect '@n == 2' -e 'begin { @n = 1; exit(); }'", "rbt --expect '@n == 1' -e 'begin { @n = 1; exit(); }'"),
     error("not-traceable", "the function exists, but the kernel does not allow probes on it")
         .needs("a function that the kernel in question does not allow probes on"),
+    warning("nothing-ran", "no probe ran while `rbt cost` measured, so that its expectations say little")
+        .command("rbt cost --expect 'cost < 1%' -e 'tracepoint:syscalls:sys_enter_acct { @ = count(); }' -c true", "rbt cost --expect 'cost < 100%' -e 'tracepoint:syscalls:sys_enter_execve { @ = count(); }' -c true"),
     note("other-machine", "the binary was found on this machine, which has another processor than the kernel's: the probe is checked in the wrong file").remedy("name a file from the machine with that kernel: `--root DIR` or `--binary FILE`")
         .needs("a snapshot of a kernel for another processor"),
     error("probe-gone", "the baseline has a probe that this kernel lacks")
