@@ -145,7 +145,7 @@ but does not limit them.";
 pub(super) fn command() -> clap::Command {
     let examples = format!(
         "The cost of a run is its time, as the kernel measures it, plus the time to enter and leave the program. rbt measures the latter once on \
-         each machine for probes in user space and on system calls, and estimates it for other probes. The measurement adds about 20 ns to each \
+         each machine (-v shows the numbers), and estimates it for interrupts, such as those of profile. The measurement adds about 20 ns to each \
          run of every BPF program on the machine.
 
 Quantities of --expect, with <, <=, > or >=:

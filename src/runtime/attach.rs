@@ -409,7 +409,7 @@ pub(super) fn raw_tracepoint(name: &str, program: RawFd, cookie: u64) -> io::Res
 }
 
 /// Attaches a program to the function or tracepoint for which it was loaded. Kernels before 5.19 have only this call.
-fn to_target(program: RawFd) -> io::Result<OwnedFd> {
+pub(super) fn to_target(program: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: takes no name
     made(unsafe { libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program) })
 }

@@ -2,28 +2,31 @@
 //! once per machine, with programs that do nothing, and keeps the result in the cache.
 #![allow(unsafe_code)] // bpf(2), calls of a function of ours
 
+use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{attach, perf};
 use crate::codegen::artifact::Program;
 use crate::emit::EntryKind;
+use crate::system::TargetInfo;
 use crate::system::cache::{CacheFile, Kind, digest};
+use crate::system::kernel::functions::KERNEL;
 
-const KIND: Kind = Kind { form: "rbt-entry-costs-4", prefix: "entry-costs-", max_bytes: 4096, max_files: 4, max_total: 1 << 20 };
-const ITERATIONS: u32 = 1000;
+const KIND: Kind = Kind { form: "rbt-entry-costs-5", prefix: "entry-costs-", max_bytes: 4096, max_files: 4, max_total: 1 << 20 };
+/// Calls per measurement, which takes up to a millisecond: of a function with a breakpoint, and of the kernel.
+const TRAPS: u32 = 50;
+const CALLS: u32 = 400;
 /// The least of this many measurements counts: other activity adds to it.
 const TRIALS: u32 = 5;
+/// Detaching takes the kernel a tenth of a second, and the probes of the script could not be attached meanwhile.
+const DETACH_AFTER: Duration = Duration::from_millis(500);
 
 /// Nanoseconds by mechanism if they cannot be measured: those of a machine of 2023 without mitigations.
-const DEFAULT_COSTS: Costs = Costs { trap: 2000.0, back: 1000.0, tracepoint: 150.0, raw: 40.0 };
-/// The cost of a trampoline, which rbt's own processes do not trigger.
-const TRAMPOLINE: f64 = 30.0;
-/// The cost of a probe on a kernel function, by a breakpoint that is optimized to a jump, or by the function tracer.
-const KPROBE: f64 = 120.0;
+const DEFAULT_COSTS: Costs = Costs { trap: 2000.0, back: 1000.0, tracepoint: 150.0, raw: 40.0, kprobe: 120.0, trampoline: 30.0 };
 /// The cost of an event's interrupt.
 const INTERRUPT: f64 = 1500.0;
 
@@ -37,13 +40,19 @@ struct Costs {
     tracepoint: f64,
     /// A tracepoint without a record.
     raw: f64,
+    /// A probe on a kernel function, by a breakpoint that is optimized to a jump, or by the function tracer.
+    kprobe: f64,
+    /// A trampoline.
+    trampoline: f64,
 }
+
+/// The costs on this machine, and where they come from.
+static COSTS: OnceLock<(Costs, String)> = OnceLock::new();
 
 /// For each program, the nanoseconds to enter and to leave it. Programs at the same place in user space share the breakpoint
 /// there, and a return has one of its own in addition.
-pub(super) fn of(programs: &[Program]) -> Vec<f64> {
-    static COSTS: OnceLock<Costs> = OnceLock::new();
-    let costs = || *COSTS.get_or_init(|| known().unwrap_or(DEFAULT_COSTS));
+pub(super) fn of(programs: &[Program], sys: &dyn TargetInfo) -> Vec<f64> {
+    let costs = || COSTS.get_or_init(|| known(sys)).0;
     let place = |program: &Program| program.sites.first()?.attach.file_location().map(|l| (l.path.to_owned(), l.offset, l.ret));
     let places: Vec<_> = programs.iter().map(place).collect();
     let with = |same: &dyn Fn(&(PathBuf, u64, bool)) -> bool| places.iter().flatten().filter(|place| same(place)).count().max(1) as f64;
@@ -56,69 +65,134 @@ pub(super) fn of(programs: &[Program]) -> Vec<f64> {
         (EntryKind::Trap, None) => costs().trap,
         (EntryKind::Tracepoint, _) => costs().tracepoint,
         (EntryKind::RawTracepoint, _) => costs().raw,
-        (EntryKind::Kprobe, _) => KPROBE,
-        (EntryKind::Trampoline, _) => TRAMPOLINE,
+        (EntryKind::Kprobe, _) => costs().kprobe,
+        (EntryKind::Trampoline, _) => costs().trampoline,
         (EntryKind::Interrupt, _) => INTERRUPT,
         (EntryKind::Call, _) => 0.0,
     };
     programs.iter().zip(&places).map(of).collect()
 }
 
+/// Finds the costs, before the probes of the script, which might run meanwhile, are attached.
+pub(super) fn prepare(sys: &dyn TargetInfo) {
+    COSTS.get_or_init(|| known(sys));
+}
+
+/// The message for `-v`, if a cost was needed.
+pub(super) fn message() -> Option<String> {
+    let (costs, source) = COSTS.get()?;
+    let each: Vec<String> = NAMES.iter().zip(costs.numbers()).map(|(name, ns)| format!("{name} {ns:.0}")).collect();
+    Some(format!("entry costs in ns ({source}): {}", each.join(", ")))
+}
+
+/// The names of [`Costs::numbers`].
+const NAMES: [&str; 6] = ["uprobe", "its return", "tracepoint", "raw tracepoint", "kprobe", "trampoline"];
+
+impl Costs {
+    fn numbers(&self) -> [f64; 6] {
+        [self.trap, self.back, self.tracepoint, self.raw, self.kprobe, self.trampoline]
+    }
+
+    fn of(numbers: [f64; 6]) -> Self {
+        let [trap, back, tracepoint, raw, kprobe, trampoline] = numbers;
+        Self { trap, back, tracepoint, raw, kprobe, trampoline }
+    }
+}
+
 /// From the cache, or measured.
-fn known() -> Option<Costs> {
+fn known(sys: &dyn TargetInfo) -> (Costs, String) {
     let system = rustix::system::uname();
     let of = format!("{:?} {:?} {:?}", system.release(), system.version(), system.machine());
     let file = CacheFile::new(KIND, format!("{:016x}", digest(of.as_bytes())));
     if let Some((bytes, start)) = file.as_ref().and_then(CacheFile::load)
         && let Some(costs) = bytes.get(start..).and_then(parse)
     {
-        return Some(costs);
+        return (costs, "from the cache".into());
     }
-    let costs = measure().ok()?;
+    let since = Instant::now();
+    let Some(costs) = measure(sys) else { return (DEFAULT_COSTS, "not measured".into()) };
+    let took = format!("measured in {:.1} ms", since.elapsed().as_secs_f64() * 1e3);
     if let Some(file) = file {
-        file.save(format!("{} {} {} {}", costs.trap, costs.back, costs.tracepoint, costs.raw).as_bytes());
+        file.save(costs.numbers().map(|ns| format!("{ns}")).join(" ").as_bytes());
     }
-    Some(costs)
+    (costs, took)
 }
 
 fn parse(bytes: &[u8]) -> Option<Costs> {
     let words: Vec<f64> = std::str::from_utf8(bytes).ok()?.split(' ').map(|w| w.parse().ok()).collect::<Option<_>>()?;
-    match words.as_slice() {
-        [trap, back, tracepoint, raw] if words.iter().all(|w| (1.0..1e6).contains(w)) => {
-            Some(Costs { trap: *trap, back: *back, tracepoint: *tracepoint, raw: *raw })
-        }
-        _ => None,
-    }
+    let numbers = words.try_into().ok()?;
+    let costs = Costs::of(numbers);
+    numbers.iter().all(|ns| (1.0..1e6).contains(ns)).then_some(costs)
 }
 
-fn measure() -> io::Result<Costs> {
-    let plain = nanoseconds(call);
-    let (path, offset) = probe_location()?;
-    let at_target = |ret: bool| -> io::Result<f64> {
-        let program = nothing(libbpf_sys::BPF_PROG_TYPE_KPROBE)?;
+/// None if nothing can be measured. What the kernel lacks or does not permit has its default.
+///
+/// All probes but the raw tracepoint stay attached up to the end, and a cost is what the next one adds: detaching takes long. They are
+/// on this process, or on calls of the kernel that are rare.
+fn measure(sys: &dyn TargetInfo) -> Option<Costs> {
+    let mut attached: Vec<OwnedFd> = Vec::new();
+    let mut added = |turn: fn(), times: u32, attach: &dyn Fn() -> io::Result<Vec<OwnedFd>>| -> Option<f64> {
+        let before = nanoseconds(turn, times);
+        attached.extend(attach().ok()?);
+        Some(nanoseconds(turn, times) - before)
+    };
+    let uprobe = |ret: bool| {
+        let (path, offset) = probe_location()?;
+        let program = nothing(libbpf_sys::BPF_PROG_TYPE_KPROBE, 0, 0)?;
         let event = perf::uprobe(&path, offset, 0, ret, Some(std::process::id()))?;
-        let _link = attach::on_event(event, program.as_raw_fd(), 0)?;
-        Ok(nanoseconds(call) - plain)
+        attach::on_event(event, program.as_raw_fd(), 0)
     };
-    let (trap, both) = (at_target(false)?, at_target(true)?);
-    let plain = nanoseconds(enter_kernel);
-    let raw = {
-        let program = nothing(libbpf_sys::BPF_PROG_TYPE_RAW_TRACEPOINT)?;
-        let _link = attach::raw_tracepoint("sys_enter", program.as_raw_fd(), 0)?;
-        nanoseconds(enter_kernel) - plain
+    let tracepoint = || {
+        let found = sys.tracepoint("syscalls", "sys_enter_getpgid").map_err(|missing| io::Error::other(missing.what))?;
+        let id = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))?.id;
+        let program = nothing(libbpf_sys::BPF_PROG_TYPE_TRACEPOINT, 0, 0)?;
+        attach::on_event(perf::tracepoint(id)?, program.as_raw_fd(), 0)
     };
-    let min = |ns: f64, min: f64| ns.clamp(min, 1e5);
-    // The record of a tracepoint costs this in addition.
-    let tracepoint = min(raw, 10.0) + DEFAULT_COSTS.tracepoint - DEFAULT_COSTS.raw;
-    Ok(Costs { trap: min(trap, 100.0), back: min(both - trap, 10.0), tracepoint, raw: min(raw, 10.0) })
+    let function = |call: &str| format!("{}{call}", sys.arch().syscall_function);
+    let kprobe = || {
+        let program = nothing(libbpf_sys::BPF_PROG_TYPE_KPROBE, 0, 0)?;
+        let event = perf::kprobe(Some(&CString::new(function("getsid"))?), 0, false)?;
+        attach::on_event(event, program.as_raw_fd(), 0)
+    };
+    let trampoline = || {
+        let found = sys.kernel_types().and_then(|types| types.function(Some(KERNEL), &function("sched_get_priority_min")));
+        let id = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))?.id;
+        let program = nothing(libbpf_sys::BPF_PROG_TYPE_TRACING, libbpf_sys::BPF_TRACE_FENTRY, id)?;
+        Ok(vec![attach::to_target(program.as_raw_fd())?])
+    };
+    let (trap, back) = (added(call, TRAPS, &|| uprobe(false)), added(call, TRAPS, &|| uprobe(true)));
+    let raw = raw_tracepoint().ok();
+    let tracepoint = added(getpgid, CALLS, &tracepoint);
+    let kprobe = added(getsid, CALLS, &kprobe);
+    let trampoline = added(sched_get_priority_min, CALLS, &trampoline);
+    // without a thread, they are detached at once
+    let _ = std::thread::Builder::new().name("rbt-detach".into()).stack_size(1 << 16).spawn(move || {
+        std::thread::sleep(DETACH_AFTER);
+        drop(attached);
+    });
+    let measured = [trap, back, tracepoint, raw, kprobe, trampoline];
+    let or_default = |(ns, usual): (Option<f64>, f64)| ns.map_or(usual, |ns| ns.clamp(MIN_COST, 1e5));
+    let all: Vec<f64> = measured.into_iter().zip(DEFAULT_COSTS.numbers()).map(or_default).collect();
+    measured.iter().any(Option::is_some).then(|| all.try_into().ok().map(Costs::of)).flatten()
+}
+
+/// The least cost in nanoseconds: noise may hide a smaller one.
+const MIN_COST: f64 = 10.0;
+
+/// It is detached at once, because it would add to the others.
+fn raw_tracepoint() -> io::Result<f64> {
+    let before = nanoseconds(getpgid, CALLS);
+    let program = nothing(libbpf_sys::BPF_PROG_TYPE_RAW_TRACEPOINT, 0, 0)?;
+    let _link = attach::raw_tracepoint("sys_enter", program.as_raw_fd(), 0)?;
+    Ok(nanoseconds(getpgid, CALLS) - before)
 }
 
 /// The nanoseconds of one call, at best: processor time, since other processes may use the CPU in the meantime.
-fn nanoseconds(turn: fn()) -> f64 {
+fn nanoseconds(turn: fn(), times: u32) -> f64 {
     let trial = || {
         let since = processor_time();
-        (0..ITERATIONS).for_each(|_| turn());
-        processor_time().saturating_sub(since).as_nanos() as f64 / f64::from(ITERATIONS)
+        (0..times).for_each(|_| turn());
+        processor_time().saturating_sub(since).as_nanos() as f64 / f64::from(times)
     };
     (0..TRIALS).map(|_| trial()).fold(f64::INFINITY, f64::min)
 }
@@ -148,8 +222,18 @@ fn call() {
     function();
 }
 
-fn enter_kernel() {
-    let _ = rustix::process::getppid();
+/// Few programs make these calls, and few scripts trace them.
+fn getpgid() {
+    let _ = rustix::process::getpgid(None);
+}
+
+fn getsid() {
+    let _ = rustix::process::getsid(None);
+}
+
+fn sched_get_priority_min() {
+    // SAFETY: a call without memory
+    unsafe { libc::sched_get_priority_min(libc::SCHED_OTHER) };
 }
 
 /// The executable of this process, and the offset of [`target`] in it.
@@ -168,14 +252,19 @@ fn probe_location() -> io::Result<(std::ffi::CString, u64)> {
     Ok((c"/proc/self/exe".to_owned(), offset))
 }
 
-/// A program that returns 0.
-fn nothing(ty: libbpf_sys::bpf_prog_type) -> io::Result<OwnedFd> {
+/// A program that returns 0. `attach_type` and `function`, an ID in the kernel's types, are 0 except for a trampoline.
+fn nothing(ty: libbpf_sys::bpf_prog_type, attach_type: u32, function: u32) -> io::Result<OwnedFd> {
     // `r0 = 0; exit`: BPF_ALU64 | BPF_MOV | BPF_K, BPF_JMP | BPF_EXIT
     let code: [u64; 2] = [0xb7, 0x95];
-    // SAFETY: the instructions outlive the call
-    let fd = unsafe {
-        libbpf_sys::bpf_prog_load(ty, std::ptr::null(), c"GPL".as_ptr(), code.as_ptr().cast(), code.len() as u64, std::ptr::null_mut())
+    let mut opts = libbpf_sys::bpf_prog_load_opts {
+        sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as u64,
+        expected_attach_type: attach_type,
+        attach_btf_id: function,
+        ..Default::default()
     };
+    // SAFETY: the instructions and the options outlive the call
+    let fd =
+        unsafe { libbpf_sys::bpf_prog_load(ty, std::ptr::null(), c"GPL".as_ptr(), code.as_ptr().cast(), code.len() as u64, &raw mut opts) };
     // SAFETY: new, and not owned elsewhere
     if fd < 0 { Err(io::Error::from_raw_os_error(-fd)) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) }
 }
@@ -186,8 +275,9 @@ mod tests {
 
     #[test]
     fn parses_costs() {
-        assert_eq!(parse(b"1000.5 600 150 40"), Some(Costs { trap: 1000.5, back: 600.0, tracepoint: 150.0, raw: 40.0 }));
-        for text in ["", "1 2 3", "1 2 3 4 5", "a b c d", "NaN 1 1 1", "0 1 1 1", "-5 10 10 10", "1e9 1 1 1"] {
+        let costs = Costs { trap: 1000.5, back: 600.0, tracepoint: 150.0, raw: 40.0, kprobe: 99.0, trampoline: 12.25 };
+        assert_eq!(parse(b"1000.5 600 150 40 99 12.25"), Some(costs));
+        for text in ["", "1 2 3", "1 2 3 4 5", "1 2 3 4 5 6 7", "a b c d e f", "NaN 1 1 1 1 1", "0 1 1 1 1 1", "-5 10 10 10 10 10"] {
             assert_eq!(parse(text.as_bytes()), None, "{text}");
         }
     }

@@ -9,6 +9,7 @@ use super::throttle::{self, Remedy};
 use super::{SessionCx, entry_cost};
 use crate::probes::Attach;
 use crate::settings::Overhead;
+use crate::system::TargetInfo;
 
 /// The shortest period over which a peak is measured.
 const WINDOW: Duration = Duration::from_millis(100);
@@ -83,12 +84,21 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    pub fn begin(cx: &SessionCx, limit: Overhead, cpus: usize) -> std::io::Result<Self> {
-        let entries = entry_cost::of(&cx.manifest.programs);
+    pub fn begin(cx: &SessionCx, limit: Overhead, sys: &dyn TargetInfo) -> std::io::Result<Self> {
+        let entries = entry_cost::of(&cx.manifest.programs, sys);
         let statistics = cost::measure()?;
         let (before, now) = (read(&cx.loaded), Instant::now());
         let peaks = vec![0.0; before.len()];
-        Ok(Self { _statistics: statistics, entries, limit, cpus: cpus.max(1), begun: now, window: (now, before.clone()), before, peaks })
+        Ok(Self {
+            _statistics: statistics,
+            entries,
+            limit,
+            cpus: sys.online_cpus().len().max(1),
+            begun: now,
+            window: (now, before.clone()),
+            before,
+            peaks,
+        })
     }
 
     /// Measures the current costs, if it is time to, to find a peak.

@@ -18,8 +18,8 @@ use super::throttle::Throttle;
 use super::totals::Totals;
 use super::watch::Watch;
 use super::{
-    Child, Exit, Options, Session, SessionCx, Stream, child, grace_period, iter, load, raw, redraw, removed_cgroup, replaced_files,
-    run_by_hand, unhit_probes,
+    Child, Exit, Options, Session, SessionCx, Stream, child, entry_cost, grace_period, iter, load, raw, redraw, removed_cgroup,
+    replaced_files, run_by_hand, unhit_probes,
 };
 use crate::codegen::artifact::Manifest;
 use crate::host::Host;
@@ -37,7 +37,11 @@ impl Session<'_> {
     /// Errors: [`super::AttachFailed`], [`super::NothingAttached`], a command that cannot run, output that cannot be written.
     /// A second SIGINT or SIGTERM ends the process immediately, as does the first while the results are printed.
     pub fn run(&mut self, renderer: &mut dyn Renderer, out: &mut Stream, err: &mut Stream) -> anyhow::Result<Exit> {
-        let throttle = Throttle::of(&self.cx, self.sys.online_cpus().len());
+        if self.options.costs.is_some() {
+            entry_cost::prepare(self.sys);
+        }
+        let throttle = Throttle::of(&self.cx, self.sys);
+        log_entry_costs(&mut self.options);
         let begun = self.begin(renderer, out, err)?;
         if self.options.dry_run {
             return Ok(Exit { status: 0, child: None });
@@ -147,7 +151,7 @@ impl EventLoop<'_> {
         // before the command starts, whose load is measured
         if let Some(measure) = &self.options.costs {
             super::privileges::require_statistics("measure the cost")?;
-            let meter = Meter::begin(self.cx, measure.limit, self.sys.online_cpus().len());
+            let meter = Meter::begin(self.cx, measure.limit, self.sys);
             self.meter = Some(meter.context("the kernel cannot measure the cost of programs")?);
         }
         // The output of `begin` precedes the effects of the child; if it calls exit(), the child never runs.
@@ -361,6 +365,15 @@ fn has_events(manifest: &Manifest, options: &Options) -> bool {
     let for_end = |attach: &Attach| options.waits && matches!(attach, Attach::End);
     let fires = |attach: &Attach| for_end(attach) || !run_by_hand(attach) && !matches!(attach, Attach::Iter { .. });
     manifest.programs.iter().flat_map(|p| &p.sites).any(|site| fires(&site.attach))
+}
+
+fn log_entry_costs(options: &mut Options) {
+    if options.verbose
+        && let Some(message) = entry_cost::message()
+        && let Some(log) = &mut options.log
+    {
+        log(&message);
+    }
 }
 
 /// Prepares the context for the options of the run.

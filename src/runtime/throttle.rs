@@ -141,12 +141,12 @@ struct ProbeGroup {
 
 impl Throttle {
     /// None if nothing limits the run.
-    pub fn of(cx: &SessionCx, cpus: usize) -> Option<Self> {
+    pub fn of(cx: &SessionCx, sys: &dyn TargetInfo) -> Option<Self> {
         let (settings, manifest) = (cx.settings, cx.manifest);
         if manifest.sampling.is_empty() || settings.max_overhead.is_none() && settings.max_events == 0 {
             return None;
         }
-        let budget = settings.max_overhead.map(|limit| self::budget(limit, cpus));
+        let budget = settings.max_overhead.map(|limit| self::budget(limit, sys.online_cpus().len()));
         let mut groups: Vec<(usize, ProbeGroup)> = Vec::new();
         for (probe, sampling) in manifest.sampling.iter().enumerate() {
             let Some((of, gate)) = group(probe, *sampling) else { continue };
@@ -186,7 +186,7 @@ impl Throttle {
             }
         }
         if budget.is_some() {
-            let entry_costs = entry_cost::of(&manifest.programs);
+            let entry_costs = entry_cost::of(&manifest.programs, sys);
             for (_, group) in &mut groups {
                 let all: f64 = group.programs.iter().filter_map(|i| entry_costs.get(*i)).sum();
                 group.entry = all / group.programs.len().max(1) as f64;
