@@ -171,12 +171,12 @@ fn measure(sys: &dyn TargetInfo) -> Option<Costs> {
         drop(attached);
     });
     let measured = [trap, back, tracepoint, raw, kprobe, trampoline];
-    let or_default = |(ns, usual): (Option<f64>, f64)| ns.map_or(usual, |ns| ns.clamp(MIN_COST, 1e5));
+    let or_default = |(ns, usual): (Option<f64>, f64)| ns.filter(|ns| *ns >= MIN_COST).map_or(usual, |ns| ns.min(1e5));
     let all: Vec<f64> = measured.into_iter().zip(DEFAULT_COSTS.numbers()).map(or_default).collect();
     measured.iter().any(Option::is_some).then(|| all.try_into().ok().map(Costs::of)).flatten()
 }
 
-/// The least cost in nanoseconds: noise may hide a smaller one.
+/// The least cost in nanoseconds that is believed. Below it, noise has hidden the cost, and the default is safer.
 const MIN_COST: f64 = 10.0;
 
 /// It is detached at once, because it would add to the others.
