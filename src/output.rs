@@ -175,6 +175,11 @@ pub enum Step {
     },
     /// It is attached again.
     Attach,
+    /// It cannot be attached again.
+    StayDetached {
+        /// Its file has been replaced or modified since the start.
+        changed: bool,
+    },
     /// Events are dropped to keep the limit of the events.
     Drop {
         /// The limit per second for all probes together.

@@ -169,6 +169,7 @@ fn limited(limited: &Limited, to: &mut Vec<u8>) {
         Step::Detach { permanent: false } => ("detach", None),
         Step::Detach { permanent: true } => ("detach for good", None),
         Step::Attach => ("attach", None),
+        Step::StayDetached { .. } => ("stay detached", None),
         Step::Drop { max_events } => ("drop", Some(("max_events", max_events))),
         Step::Pass { max_events } => ("pass", Some(("max_events", max_events))),
     };

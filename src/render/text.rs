@@ -163,6 +163,10 @@ fn limited(limited: &Limited, to: &mut Vec<u8>) {
         Step::Detach { permanent: false } => format!("{message}: it is detached for some time"),
         Step::Detach { permanent: true } => format!("{message}: it is detached for the rest of the run"),
         Step::Attach => format!("{probe} is attached again"),
+        Step::StayDetached { changed: true } => {
+            format!("{probe} stays detached for the rest of the run: its file has changed, and the probe would be at a wrong place")
+        }
+        Step::StayDetached { changed: false } => format!("{probe} stays detached for the rest of the run: it cannot be attached again"),
         Step::Drop { max_events } => {
             format!("{probe}: more events than {max_events} a second in total: from now on, those beyond the limit are dropped")
         }

@@ -46,7 +46,9 @@ impl EstimatesOfRun {
     pub(super) fn publish_step(&self, limited: &Limited) {
         self.with_run(|run| match limited.step {
             Step::Sample { one_in: 1 } | Step::Attach | Step::Pass { .. } => _ = run.steps.remove(&limited.probe),
-            step @ (Step::Sample { .. } | Step::Detach { .. } | Step::Drop { .. }) => _ = run.steps.insert(limited.probe.clone(), step),
+            step @ (Step::Sample { .. } | Step::Detach { .. } | Step::StayDetached { .. } | Step::Drop { .. }) => {
+                _ = run.steps.insert(limited.probe.clone(), step);
+            }
         });
     }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::codegen::artifact::Manifest;
+use crate::codegen::artifact::{AttachSite, Manifest};
 
 /// The traced files in their original state.
 pub(super) struct Files(Vec<(PathBuf, State)>);
@@ -28,6 +28,12 @@ impl Files {
     pub(super) fn of(manifest: &Manifest) -> Self {
         let paths: BTreeSet<&Path> = manifest.programs.iter().flat_map(|p| &p.sites).filter_map(|s| s.attach.binary()).collect();
         Self(paths.into_iter().filter_map(|path| Some((path.to_owned(), state(path)?))).collect())
+    }
+
+    /// Has the file of a site changed since? A file that is gone has.
+    pub(super) fn has_changed(&self, site: &AttachSite) -> bool {
+        let of = |path: &Path| self.0.iter().any(|(known, before)| known == path && state(path) != Some(*before));
+        site.attach.binary().is_some_and(of)
     }
 
     /// Notes about files that have changed since. A file that is gone is not reported: it cannot be started.

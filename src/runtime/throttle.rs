@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use super::attach::{self, Links};
 use super::cost::{self, Cost, Statistics};
+use super::replaced_files::Files;
 use super::{SessionCx, entry_cost, maps};
 use crate::codegen::artifact::{Gate, Program, Sampling};
 use crate::output::{Limited, Step};
@@ -92,6 +93,8 @@ pub(super) struct Throttle {
     /// Fractions of an event that have not been allowed yet.
     fractional_events: f64,
     groups: Vec<ProbeGroup>,
+    /// The files of the probes, as they were when these were attached.
+    files: Files,
     measured_at: Instant,
     /// The number of next intervals that are short.
     short_intervals: u32,
@@ -124,6 +127,8 @@ struct ProbeGroup {
     entry: f64,
     one_in: u64,
     detached: Option<Instant>,
+    /// It cannot be attached again.
+    stays_detached: bool,
     /// When its last events were dropped to keep the limit of events, if that has been reported.
     dropped: Option<Instant>,
     /// The number of its dropped events.
@@ -172,6 +177,7 @@ impl Throttle {
                         entry: 0.0,
                         one_in: 1,
                         detached: None,
+                        stays_detached: false,
                         dropped: None,
                         drops: 0,
                         detached_for: Duration::ZERO,
@@ -208,6 +214,7 @@ impl Throttle {
             excess_ns: 0.0,
             calm_ticks: 0,
             idle_ticks: 0,
+            files: Files::of(manifest),
         };
         throttle.fill(cx);
         cx.loaded.state.add_event_tokens(throttle.burst());
@@ -291,7 +298,8 @@ impl Throttle {
         self.still_ticks = if self.activity == now { self.still_ticks + 1 } else { 0 };
         self.activity = now;
         let has_tokens = self.events == 0 || now.1 >= self.burst() as i64;
-        let settled = |g: &ProbeGroup| g.one_in == 1 && g.dropped.is_none() && (g.detached.is_none() || g.gate.is_none());
+        let settled =
+            |g: &ProbeGroup| g.one_in == 1 && g.dropped.is_none() && (g.detached.is_none() || g.gate.is_none() || g.stays_detached);
         self.quiet = self.still_ticks >= STILL_TICKS && has_tokens && self.excess_ns <= 0.0 && self.groups.iter().all(settled);
         if self.quiet {
             self.set_statistics(false);
@@ -302,7 +310,11 @@ impl Throttle {
     fn resume(&mut self, cx: &SessionCx) {
         let took = self.measured_at.elapsed();
         if let Some(budget) = self.budget {
-            self.excess_ns = (self.excess_ns - budget * took.as_nanos() as f64).max(-budget * 1e9);
+            let ns = took.as_nanos() as f64;
+            // what has run by now belongs to this interval, not to the next one, which is short
+            self.groups.iter_mut().for_each(|group| group.measure(cx, ns, false));
+            let share: f64 = self.groups.iter().map(|g| g.share).sum();
+            self.excess_ns = (self.excess_ns + (share - budget) * ns).max(-budget * 1e9);
             // if single runs follow each other at long intervals, not each of them is measured
             let often = self.statistics_until.is_some_and(|until| until.elapsed() < INTERVAL * RECOVERY_TICKS);
             self.idle_ticks = if often { RECOVERY_TICKS + 1 } else { 0 };
@@ -414,20 +426,15 @@ impl Throttle {
             |group: &ProbeGroup, step| Limited { probe: group.name.clone(), step, share: group.share * 100.0, limit: budget * 100.0 };
         self.calm_ticks = 0;
         // a coupled probe must not find values that other probes have stored meanwhile
-        if let Some(group) = self.groups.iter_mut().find(|g| g.detached.is_some() && g.gate.is_some()) {
+        if let Some(group) = self.groups.iter_mut().find(|g| g.detached.is_some() && g.gate.is_some() && !g.stays_detached) {
             if let (Some(marks), Some(gate)) = (cx.loaded.call_marks, group.gate) {
                 // a remaining mark would let the return of a later call pass
                 let _ = maps::remove_if(marks, &|key| gate_of_mark(key) == Some(gate as u32));
             }
-            let sites = links.sites;
-            for index in &group.programs {
-                if let (Some(program), Some(Some(fd))) = (cx.manifest.programs.get(*index), cx.loaded.programs.get(*index)) {
-                    links.of(*index);
-                    // a probe that cannot be attached again stays detached, and is reported as such
-                    let _ = attach::attach(links, program, *fd, cx.attach_cx(sys), &mut |_| Ok(()));
-                }
+            if let Err(changed) = group.attach(cx, links, sys, &self.files) {
+                group.stays_detached = true;
+                return Some(limited(group, Step::StayDetached { changed }));
             }
-            links.sites = sites;
             group.detached_for += group.detached.take().map_or(Duration::ZERO, |since| since.elapsed());
             group.before = group.counters(cx);
             return Some(limited(group, Step::Attach));
@@ -447,6 +454,35 @@ fn gate_of_mark(key: &[u8]) -> Option<u32> {
 }
 
 impl ProbeGroup {
+    /// Attaches its programs again. The error is whether a file has changed: the places of its probes, which are attached by path, would
+    /// be wrong.
+    fn attach(&self, cx: &SessionCx, links: &mut Links, sys: &dyn TargetInfo, files: &Files) -> Result<(), bool> {
+        let programs = || self.programs.iter().filter_map(|index| Some((*index, cx.manifest.programs.get(*index)?)));
+        let is_changed = || programs().flat_map(|(_, program)| &program.sites).any(|site| files.has_changed(site));
+        if is_changed() {
+            return Err(true);
+        }
+        let (sites, mut missing) = (links.sites, false);
+        for (index, program) in programs() {
+            let Some(Some(fd)) = cx.loaded.programs.get(index) else { continue };
+            links.of(index);
+            let mut failed = 0;
+            let count = &mut |_| {
+                failed += 1;
+                Ok(())
+            };
+            missing |= attach::attach(links, program, *fd, cx.attach_cx(sys), count).is_err() || failed >= program.sites.len();
+        }
+        links.sites = sites;
+        // it may have changed in the meantime
+        let changed = is_changed();
+        if missing || changed {
+            programs().for_each(|(index, _)| links.detach(index));
+            return Err(changed);
+        }
+        Ok(())
+    }
+
     fn counters(&self, cx: &SessionCx) -> (Cost, u64, u64) {
         let fds = self.programs.iter().filter_map(|i| *cx.loaded.programs.get(*i)?);
         let mut cost = Cost::default();
