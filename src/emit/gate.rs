@@ -180,7 +180,8 @@ impl<'c> Builder<'_, 'c> {
     fn call_mark(&mut self, gate: u32, frame: IntValue<'c>) -> (PointerValue<'c>, PointerValue<'c>) {
         let def = MapDef { kind: MapKind::LruHash, key_size: 16, value_size: 8, max_entries: MAX_MARKS, flags: 0 };
         let map = self.declare_map(CALL_MARKS, def);
-        let both = self.ns_pid_tgid();
+        // in a PID namespace, the threads outside of it have the ID 0
+        let both = self.ids_in(None);
         let tid = self.and(both, self.int(u32::MAX.into()));
         let word = self.or(tid, self.int(u64::from(gate) << 32));
         let key = self.alloc(16);
