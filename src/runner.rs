@@ -1,7 +1,7 @@
 //! `rbt-run`: runs a bundle.
 
 use std::collections::BTreeSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, OsStr, OsString, c_char};
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -125,9 +125,8 @@ fn parse_command(args: impl IntoIterator<Item = OsString>) -> Result<(RunnerComm
 
 /// The file of this program. Without /proc, it is the one at the path that the kernel ran.
 fn own_file() -> io::Result<File> {
-    File::open("/proc/self/exe").or_else(|e| {
-        if e.kind() == io::ErrorKind::NotFound { File::open(OsStr::from_bytes(rustix::param::linux_execfn().to_bytes())) } else { Err(e) }
-    })
+    File::open("/proc/self/exe")
+        .or_else(|e| if e.kind() == io::ErrorKind::NotFound { File::open(OsStr::from_bytes(exec_path().to_bytes())) } else { Err(e) })
 }
 
 /// The help of a bundle.
@@ -219,6 +218,16 @@ fn run(run: &Run, place: &BundleLocation, machine: Machine, mut budget: Option<&
         budget.ran(ended.child);
     }
     Ok(ended.status)
+}
+
+/// The path that the kernel executed: `AT_EXECFN` of getauxval(3). (rustix looks for this function by its name, which does not work in
+/// programs that are linked statically.)
+#[allow(unsafe_code)]
+fn exec_path() -> &'static CStr {
+    // SAFETY: a call without memory
+    let text = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const c_char;
+    // SAFETY: the kernel has put the text above the stack, and it ends with a zero
+    if text.is_null() { c"" } else { unsafe { CStr::from_ptr(text) } }
 }
 
 /// The files of each program's sites.
