@@ -160,20 +160,15 @@ fn bundle(
     let machines: Vec<Machine> =
         namespaces.iter().flat_map(|namespace| cpus.iter().map(|cpus| Machine { namespace: *namespace, cpus: *cpus })).collect();
     let kinds = if args.this_kernel || variants.is_empty() { Vec::new() } else { kinds(sys) };
-    for (kind, machine) in kinds.iter().flat_map(|kind| machines.iter().map(move |machine| (kind, *machine))) {
+    // an empty root directory, for example, has no /sys
+    let (bare, without_types) = (Kind::without_types(), live(run).without_types());
+    let targets = kinds.iter().map(|kind| (sys, kind)).chain((!kinds.is_empty()).then_some((&without_types, &bare)));
+    for ((sys, kind), machine) in targets.flat_map(|target| machines.iter().map(move |machine| (target, *machine))) {
         if kind.missing_features.is_empty() && machine == this_machine {
             continue;
         }
         let compiled_variant = try_variant(front, tree, sys, kind, machine, &mut fixed);
         variants.extend(compiled_variant.filter(|compiled_variant| !variants.iter().any(|known| known.is_same(compiled_variant))));
-    }
-    if !kinds.is_empty() {
-        let without_types = live(run).without_types();
-        let kind = Kind { name: "kernels without types (BTF)".into(), missing_features: BTreeSet::new(), without: &[], renamed: &[] };
-        for machine in &machines {
-            let compiled_variant = try_variant(front, tree, &without_types, &kind, *machine, &mut fixed);
-            variants.extend(compiled_variant.filter(|compiled_variant| !variants.iter().any(|known| known.is_same(compiled_variant))));
-        }
     }
     let mut kernels = Vec::new();
     for (name, snapshot) in snapshots {
@@ -298,6 +293,14 @@ struct Kind {
     /// Mechanisms that are not used, because they differ between kernels.
     without: &'static [Mechanism],
     renamed: &'static [RenamedMember],
+}
+
+impl Kind {
+    /// Kernels whose types cannot be read.
+    fn without_types() -> Self {
+        let missing_features = BTreeSet::from([Feature::Btf]);
+        Self { name: "kernels without types (BTF)".into(), missing_features, without: &[], renamed: &[] }
+    }
 }
 
 /// Kinds of kernels, the best one first.

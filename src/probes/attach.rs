@@ -362,20 +362,8 @@ impl Attach {
 
     /// Replaces the file of a probe in user space by one with the same contents.
     pub fn set_binary(&mut self, file: std::path::PathBuf) {
-        match self {
-            Attach::Uprobe { path, .. } | Attach::Usdt { path, .. } => *path = file,
-            Attach::Begin
-            | Attach::End
-            | Attach::Signal
-            | Attach::Test { .. }
-            | Attach::Tracepoint { .. }
-            | Attach::RawTracepoint { .. }
-            | Attach::Syscall { .. }
-            | Attach::Kprobe { .. }
-            | Attach::Trampoline { .. }
-            | Attach::Iter { .. }
-            | Attach::Breakpoint { .. }
-            | Attach::Perf { .. } => {}
+        if let Attach::Uprobe { path, .. } | Attach::Usdt { path, .. } = self {
+            *path = file;
         }
     }
 

@@ -189,7 +189,7 @@ impl EventLoop<'_> {
         }
         context.stacks.make_room(&context.loaded.state, done.is_complete);
         if let Some(mut throttle) = context.throttle.take() {
-            let steps = throttle.update(self.cx, self.links, self.sys);
+            let steps = throttle.update(self.cx, self.links, self.sys, self.files);
             context.throttle = Some(throttle);
             context.publish_weights();
             for step in steps {

@@ -93,8 +93,6 @@ pub(super) struct Throttle {
     /// Fractions of an event that have not been allowed yet.
     fractional_events: f64,
     groups: Vec<ProbeGroup>,
-    /// The files of the probes, as they were when these were attached.
-    files: Files,
     measured_at: Instant,
     /// The number of next intervals that are short.
     short_intervals: u32,
@@ -214,7 +212,6 @@ impl Throttle {
             excess_ns: 0.0,
             calm_ticks: 0,
             idle_ticks: 0,
-            files: Files::of(manifest),
         };
         throttle.fill(cx);
         cx.loaded.state.add_event_tokens(throttle.burst());
@@ -256,7 +253,7 @@ impl Throttle {
     }
 
     /// Lets runs and events pass, and takes a step if it is time to. Returns the steps.
-    pub fn update(&mut self, cx: &SessionCx, links: &mut Links, sys: &dyn TargetInfo) -> Vec<Limited> {
+    pub fn update(&mut self, cx: &SessionCx, links: &mut Links, sys: &dyn TargetInfo, files: &Files) -> Vec<Limited> {
         if self.quiet {
             if self.has_changed(cx) {
                 self.resume(cx);
@@ -282,7 +279,7 @@ impl Throttle {
             } else {
                 self.calm_ticks += 1;
                 let time = self.calm_ticks >= RECOVERY_TICKS && self.excess_ns <= 0.0 && share < budget * 0.5;
-                time.then(|| self.undo_step(cx, links, sys, budget, share)).flatten()
+                time.then(|| self.undo_step(cx, links, (sys, files), budget, share)).flatten()
             };
             steps.extend(step);
             self.measure(share, budget);
@@ -421,7 +418,14 @@ impl Throttle {
     }
 
     /// Undoes one step, if that is not expected to exceed the limit.
-    fn undo_step(&mut self, cx: &SessionCx, links: &mut Links, sys: &dyn TargetInfo, budget: f64, share: f64) -> Option<Limited> {
+    fn undo_step(
+        &mut self,
+        cx: &SessionCx,
+        links: &mut Links,
+        (sys, files): (&dyn TargetInfo, &Files),
+        budget: f64,
+        share: f64,
+    ) -> Option<Limited> {
         let limited =
             |group: &ProbeGroup, step| Limited { probe: group.name.clone(), step, share: group.share * 100.0, limit: budget * 100.0 };
         self.calm_ticks = 0;
@@ -431,7 +435,7 @@ impl Throttle {
                 // a remaining mark would let the return of a later call pass
                 let _ = maps::remove_if(marks, &|key| gate_of_mark(key) == Some(gate as u32));
             }
-            if let Err(changed) = group.attach(cx, links, sys, &self.files) {
+            if let Err(changed) = group.attach(cx, links, sys, files) {
                 group.stays_detached = true;
                 return Some(limited(group, Step::StayDetached { changed }));
             }
