@@ -16,7 +16,7 @@ use crate::system::TargetInfo;
 use crate::system::cache::{CacheFile, Kind, digest};
 use crate::system::kernel::functions::KERNEL;
 
-const KIND: Kind = Kind { form: "rbt-entry-costs-5", prefix: "entry-costs-", max_bytes: 4096, max_files: 4, max_total: 1 << 20 };
+const KIND: Kind = Kind { form: "rbt-entry-costs-6", prefix: "entry-costs-", max_bytes: 4096, max_files: 4, max_total: 1 << 20 };
 /// Calls per measurement, which takes up to a millisecond: of a function with a breakpoint, and of the kernel.
 const TRAPS: u32 = 50;
 const CALLS: u32 = 400;
@@ -171,13 +171,14 @@ fn measure(sys: &dyn TargetInfo) -> Option<Costs> {
         drop(attached);
     });
     let measured = [trap, back, tracepoint, raw, kprobe, trampoline];
-    let or_default = |(ns, usual): (Option<f64>, f64)| ns.filter(|ns| *ns >= MIN_COST).map_or(usual, |ns| ns.min(1e5));
+    let or_default = |(ns, usual): (Option<f64>, f64)| ns.filter(|ns| *ns >= usual * MIN_SHARE).map_or(usual, |ns| ns.min(1e5));
     let all: Vec<f64> = measured.into_iter().zip(DEFAULT_COSTS.numbers()).map(or_default).collect();
     measured.iter().any(Option::is_some).then(|| all.try_into().ok().map(Costs::of)).flatten()
 }
 
-/// The least cost in nanoseconds that is believed. Below it, noise has hidden the cost, and the default is safer.
-const MIN_COST: f64 = 10.0;
+/// The least share of the default that is believed. Below it, other activity has hidden the cost, such as another tracer that was
+/// attached to the same calls during the first measurement only, and the default is safer.
+const MIN_SHARE: f64 = 1.0 / 3.0;
 
 /// It is detached at once, because it would add to the others.
 fn raw_tracepoint() -> io::Result<f64> {
