@@ -201,9 +201,9 @@ pub use crate::emit::ThreadTable;
 pub use crate::emit::second;
 pub use crate::emit::shared::{
     ARGUMENTS_SECTION, CALL_MARKS, CODE_RECORD, CUT_REASONS, Cell, Code, FAILURE_RECORD, FAILURES_SECTION, FOLLOWED, Failure, Failures,
-    GATES_SECTION, Gate, HITS_SECTION, IN_NAMESPACE, LoadConstants, MOMENTS, Origin, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE,
-    ProbeCounters, Process, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, State, TALLIES_SECTION, THREADS_SECTION,
-    stacks_name,
+    GATES_SECTION, Gate, HITS_SECTION, IN_NAMESPACE, LoadConstants, MARKS_SECTION, MOMENTS, MarkCell, Origin, PYTHON_CODES,
+    PYTHON_PROCESSES, PYTHON_STATE, ProbeCounters, Process, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, State,
+    TALLIES_SECTION, THREADS_SECTION, stacks_name,
 };
 pub use crate::emit::unwind;
 pub use crate::emit::{CALLS, NAMES};

@@ -15,14 +15,17 @@ use super::adding::added;
 use super::artifact::Sampling;
 use super::{Gen, ScriptCx, latency_pairs};
 use crate::builtins::{self, MapId};
-use crate::emit::IntValue;
+use crate::emit::{Call, Cmp, IntValue};
 use crate::probes::{Attach, Env, ProbeSite, syscall};
 use crate::sema::hir::{self, Expr, ExprKind, StmtKind};
-use crate::settings::Settings;
+use crate::settings::{Mechanism, Settings};
+use crate::system::Feature;
 use crate::system::kernel::noreturn;
 use crate::types::{Int, Type};
 
 const U64: Int = Int { bytes: 8, signed: false };
+/// From this bit on, the addresses of all stacks of a thread are the same.
+const UNUSED_ADDRESS_BITS: u64 = 48;
 
 /// By probe; empty unless something limits the run, or computes the effect of a limit.
 pub(super) fn sampling(script: &hir::Script, env: &Env) -> Vec<Sampling> {
@@ -105,6 +108,21 @@ pub(super) fn sampling(script: &hir::Script, env: &Env) -> Vec<Sampling> {
     (0..probes.len()).map(of).collect()
 }
 
+/// Is the site on the returns of calls, which ones, and may these return twice?
+fn call_of(site: &ProbeSite) -> Option<(bool, String, bool)> {
+    match syscall::syscall_of_probe(site) {
+        Some(call) => Some((!call.enter, format!("syscall {}", call.name), noreturn::returns_twice(call.name))),
+        None => {
+            let function = site.name.rsplit(':').next().unwrap_or_default();
+            site.attach.traced_call().map(|(ret, name)| (ret, name, noreturn::returns_twice(function)))
+        }
+    }
+}
+
+fn gate_of(group: usize) -> u32 {
+    group as u32
+}
+
 /// The calls whose entries or returns are the sites of a probe.
 struct Calls {
     returns: bool,
@@ -114,14 +132,7 @@ struct Calls {
 
 impl Calls {
     fn of(probe: &hir::Probe) -> Option<Self> {
-        let of = |site: &ProbeSite| match syscall::syscall_of_probe(site) {
-            Some(call) => Some((!call.enter, format!("syscall {}", call.name), noreturn::returns_twice(call.name))),
-            None => {
-                let function = site.name.rsplit(':').next().unwrap_or_default();
-                site.attach.traced_call().map(|(ret, name)| (ret, name, noreturn::returns_twice(function)))
-            }
-        };
-        let all: Option<Vec<(bool, String, bool)>> = probe.sites.iter().map(of).collect();
+        let all: Option<Vec<(bool, String, bool)>> = probe.sites.iter().map(call_of).collect();
         let all = all?;
         let (returns, ..) = *all.first()?;
         all.iter().all(|(ret, ..)| *ret == returns).then(|| Self {
@@ -335,39 +346,91 @@ impl<'c> Gen<'_, 'c> {
             Sampling::Alone if !limited => {}
             Sampling::Alone => self.e.pass_gate(gate, &|_| ()),
             Sampling::Entry { group } => {
-                let (gate, frame) = (group as u32, self.frame_of_call());
+                let call = self.marked_call(group);
                 if limited {
-                    self.e.pass_gate(gate, &|e| e.refuse_call(gate, frame));
+                    self.e.pass_gate(gate_of(group), &|e| e.refuse_call(call));
                 }
-                self.e.mark_call(gate, frame);
+                if self.cx.env.settings.max_events == 0 {
+                    self.e.mark_call(call, false);
+                } else {
+                    // once it is known whether it is an event
+                    self.unmarked_call = Some(call);
+                }
             }
             Sampling::Return { group } => {
-                let frame = self.frame_of_call();
-                let returns = self.cx.sampling.iter().filter(|s| **s == Sampling::Return { group }).count();
-                self.event_of_entry = Some(self.e.pass_marked_call(group as u32, frame, returns == 1));
+                let call = self.marked_call(group);
+                self.event_of_entry = Some(self.e.pass_marked_call(call, self.returns_of(group) == 1));
             }
         }
     }
 
-    /// A number that the entry and the return of a call have in common, but no other unfinished call of the same thread. System calls
-    /// are not nested.
-    fn frame_of_call(&mut self) -> IntValue<'c> {
+    fn returns_of(&self, group: usize) -> usize {
+        self.cx.sampling.iter().filter(|s| **s == Sampling::Return { group }).count()
+    }
+
+    fn marked_call(&mut self, group: usize) -> Call<'c> {
+        let frame = self.frame_of_call(group);
+        // The last return removes the mark. Otherwise, it remains until the next call with the same place.
+        let is_removed = frame.is_none() || self.returns_of(group) == 1;
+        let has_table = is_removed && !self.cx.env.settings.refuses(Mechanism::ThreadTable) && self.cx.env.sys.has(Feature::Fetch);
+        Call { gate: gate_of(group), frame, has_table }
+    }
+
+    /// A number that the entry and the return of a call have in common, but no other unfinished call of the same thread. None if
+    /// there is no other: system calls are not nested.
+    fn frame_of_call(&mut self, group: usize) -> Option<IntValue<'c>> {
         if syscall::syscall_of_probe(self.site).is_some() {
-            return self.e.int(0);
+            return None;
         }
         let arch = self.cx.env.sys.arch();
         match &self.site.attach {
             // both ends get the arguments at the same place
             Attach::Trampoline { .. } => {
                 let ctx = self.e.addr(self.e.ctx());
-                self.e.forget_pointer_type(ctx)
+                Some(self.e.forget_pointer_type(ctx))
             }
             Attach::Kprobe { ret, .. } | Attach::Uprobe { ret, .. } => {
                 let sp = self.e.load_ctx(arch.sp, U64);
                 // a call instruction may have stored the return address, and the return has removed it
-                if *ret { self.e.sub(sp, self.e.int(arch.stack_args.into())) } else { sp }
+                let sp = if *ret { self.e.sub(sp, self.e.int(arch.stack_args.into())) } else { sp };
+                // a function that ends with a jump to another one has the same stack pointer
+                let number = self.number_of_call(group);
+                let number = self.e.shl(number, self.e.int(UNUSED_ADDRESS_BITS));
+                Some(self.e.xor(sp, number))
             }
-            _ => self.e.int(0),
+            _ => None,
+        }
+    }
+
+    /// The number of the function among those of the group's probes. If the functions are known only when a bundle runs, it is 0.
+    fn number_of_call(&mut self, group: usize) -> IntValue<'c> {
+        let in_group = |s: &Sampling| *s == Sampling::Entry { group } || *s == Sampling::Return { group };
+        let probes = self.cx.script.probes.iter().zip(&self.cx.sampling).filter(|(_, s)| in_group(s)).map(|(probe, _)| probe);
+        let names: BTreeSet<String> = probes.filter_map(Calls::of).flat_map(|calls| calls.names).collect();
+        let numbers: BTreeMap<&String, u16> = names.iter().zip(0..).collect();
+        let number_of = |site: &ProbeSite| Some(*numbers.get(&call_of(site)?.1)?);
+        let sites = self.cx.script.probes.get(self.program).map(|probe| probe.sites.as_slice()).unwrap_or_default();
+        let by_site: Vec<u16> = sites.iter().map(|site| number_of(site).unwrap_or(0)).collect();
+        match by_site.as_slice() {
+            _ if self.e.program.names_vary => self.e.int(0),
+            [] => self.e.int(0),
+            [first, others @ ..] if others.iter().all(|other| other == first) => self.e.int(u64::from(*first)),
+            all if all.iter().copied().eq(0..all.len() as u16) => self.e.site(),
+            all => {
+                let table: Vec<u8> = all.iter().flat_map(|number| number.to_le_bytes()).collect();
+                let site = self.e.site();
+                let site = self.e.opaque(site);
+                let is_known = self.e.cmp(Cmp::Ult, site, self.e.int(all.len() as u64));
+                self.e.choose(
+                    is_known,
+                    |e| {
+                        let table = e.text(&table);
+                        let cell = e.offset_by(table, e.add(site, site));
+                        e.load(cell, 0, Int { bytes: 2, signed: false })
+                    },
+                    |e| e.int(0),
+                )
+            }
         }
     }
 
@@ -379,10 +442,11 @@ impl<'c> Gen<'_, 'c> {
         match self.sampling() {
             Sampling::Exempt | Sampling::Coupled { .. } => {}
             Sampling::Alone => self.e.pass_event(&|_| ()),
-            Sampling::Entry { group } => {
-                let (gate, frame) = (group as u32, self.frame_of_call());
-                self.e.pass_event(&|e| e.refuse_call(gate, frame));
-                self.e.count_call_as_event(gate, frame);
+            Sampling::Entry { .. } => {
+                if let Some(call) = self.unmarked_call {
+                    self.e.pass_event(&|e| e.refuse_call(call));
+                    self.e.mark_call(call, true);
+                }
             }
             Sampling::Return { .. } => {
                 if let Some(is_counted) = self.event_of_entry {

@@ -141,6 +141,8 @@ struct Gen<'a, 'c> {
     print_and_empty: Option<double_buffer::PrintAndEmpty>,
     /// On the return of a call: not zero if its entry was an event, to which this run belongs.
     event_of_entry: Option<crate::emit::IntValue<'c>>,
+    /// The call at whose entry this is, if it has no mark yet.
+    unmarked_call: Option<crate::emit::Call<'c>>,
     /// The functions of the probe, and their generated code.
     functions: &'a [hir::Function],
     compiled_functions: Vec<Option<function::CompiledFunction<'c>>>,

@@ -42,6 +42,7 @@ impl ScriptCx<'_, '_> {
             default_return: ty.row().default_return,
             print_and_empty: None,
             event_of_entry: None,
+            unmarked_call: None,
             functions: &probe.functions,
             compiled_functions: (0..probe.functions.len()).map(|_| None).collect(),
             body: Body::default(),
@@ -180,7 +181,13 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.at(cond.span);
                 let c = self.temporarily(|g| g.condition(cond));
                 let no = self.e.cmp(Cmp::Eq, c, self.e.int(0));
-                self.e.if_(no, |e| e.ret(None));
+                let unmarked = self.unmarked_call;
+                self.e.if_(no, |e| {
+                    if let Some(call) = unmarked {
+                        e.mark_call(call, false);
+                    }
+                    e.ret(None);
+                });
                 self.pass_event();
                 self.e.allow_scratch_here();
                 self.alloc_vars(&probe.vars, &probe.body, &[]);

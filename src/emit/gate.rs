@@ -5,16 +5,9 @@
 
 use std::mem::offset_of;
 
-use super::map::{MapDef, MapKind};
 use super::mem::U64;
-use super::shared::{CALL_MARKS, GATES_SECTION, Gate, State};
+use super::shared::{GATES_SECTION, Gate, State};
 use super::{Builder, Cmp, Helper, IntValue, PointerValue};
-
-/// Unfinished calls whose entry passed. The oldest are forgotten, so that threads that never return do not fill the
-/// map.
-const MAX_MARKS: u32 = 16384;
-/// In the value of a mark, beside the shift of the weight plus one: the entry was an event.
-const IS_EVENT: u64 = 1 << 8;
 
 impl<'c> Builder<'_, 'c> {
     /// Ends the program unless the probe's gate lets this run pass. `refused` emits code for the path that ends.
@@ -108,89 +101,7 @@ impl<'c> Builder<'_, 'c> {
         );
     }
 
-    /// The entry of a call passed, so its return will pass as well, with the same weight. `frame` identifies the call among
-    /// those of the thread.
-    pub fn mark_call(&mut self, gate: u32, frame: IntValue<'c>) {
-        let (map, key) = self.call_mark(gate, frame);
-        let mark = self.alloc(8);
-        let value = self.add(self.weight_shift(), self.int(1));
-        self.store(mark, 0, 8, value);
-        self.update(map, key, mark);
-    }
-
-    /// The entry of a call was an event, to which its return belongs.
-    pub fn count_call_as_event(&mut self, gate: u32, frame: IntValue<'c>) {
-        let (map, key) = self.call_mark(gate, frame);
-        let mark = self.lookup(map, key);
-        let there = self.cmp(Cmp::Ne, self.addr(mark), self.int(0));
-        self.if_(there, |e| {
-            let value = e.load(mark, 0, U64);
-            let value = e.or(value, e.int(IS_EVENT));
-            e.store(mark, 0, 8, value);
-        });
-    }
-
-    /// The entry of a call did not pass, so its return will not pass either: removes the mark of an earlier call that has not
-    /// returned, and notes that returns without a mark do not pass any more.
-    pub fn refuse_call(&mut self, gate: u32, frame: IntValue<'c>) {
-        let refuses = self.offset(self.gate(gate), offset_of!(Gate, has_refused) as u32);
-        let known = self.load_volatile(refuses, U64);
-        let first = self.cmp(Cmp::Eq, known, self.int(0));
-        self.if_(first, |e| {
-            let one = e.int(1);
-            e.store(refuses, 0, 8, one);
-        });
-        let (map, key) = self.call_mark(gate, frame);
-        let mark = self.lookup(map, key);
-        let there = self.cmp(Cmp::Ne, self.addr(mark), self.int(0));
-        self.if_(there, |e| {
-            e.delete(map, key);
-        });
-    }
-
-    /// Ends the program unless the entry of the call passed. As long as no entry was refused, every return passes: those of
-    /// calls that were entered before the entries were traced, and those in another process than the entry. `is_last`: no
-    /// other probe asks for the mark. The result is not zero if the entry was an event.
-    pub fn pass_marked_call(&mut self, gate: u32, frame: IntValue<'c>, is_last: bool) -> IntValue<'c> {
-        let (map, key) = self.call_mark(gate, frame);
-        let mark = self.lookup(map, key);
-        let is_null = self.cmp(Cmp::Eq, self.addr(mark), self.int(0));
-        let marked = self.choose(
-            is_null,
-            |e| {
-                let has_refused = e.load_volatile(e.offset(e.gate(gate), offset_of!(Gate, has_refused) as u32), U64);
-                // the entry was counted as dropped
-                e.if_(has_refused, |e| e.ret(None));
-                e.int(1)
-            },
-            |e| {
-                let marked = e.load(mark, 0, U64);
-                if is_last {
-                    e.delete(map, key);
-                }
-                marked
-            },
-        );
-        self.count_ran();
-        let shift = self.and(marked, self.int(IS_EVENT - 1));
-        self.set_weight(self.sub(shift, self.int(1)));
-        self.and(marked, self.int(IS_EVENT))
-    }
-
-    fn call_mark(&mut self, gate: u32, frame: IntValue<'c>) -> (PointerValue<'c>, PointerValue<'c>) {
-        let def = MapDef { kind: MapKind::LruHash, key_size: 16, value_size: 8, max_entries: MAX_MARKS, flags: 0 };
-        let map = self.declare_map(CALL_MARKS, def);
-        // in a PID namespace, the threads outside of it have the ID 0
-        let both = self.ids_in(None);
-        let tid = self.and(both, self.int(u32::MAX.into()));
-        let word = self.or(tid, self.int(u64::from(gate) << 32));
-        let key = self.alloc(16);
-        self.store(key, 0, 8, word);
-        self.store(key, 8, 8, frame);
-        (map, key)
-    }
-
-    fn gate(&self, gate: u32) -> PointerValue<'c> {
+    pub(super) fn gate(&self, gate: u32) -> PointerValue<'c> {
         let size = size_of::<Gate>() as u32;
         let all = self.data_global("gates", GATES_SECTION, self.options.probes.max(gate + 1) * size);
         self.offset(all, gate * size)

@@ -20,6 +20,7 @@
 //! - `unwind/`: user stacks by unwind tables
 //! - `program.rs`: the table of program types; `session.rs`: one program at a function's entry and its return
 //! - `shared.rs`: memory shared with the running programs; `problem.rs`: reports of failed reads and updates
+//! - `gate.rs`: limits; `call_marks.rs`: their decisions about calls
 //! - `sites.rs`: sites that are known when a compiled script runs; `double_buffer.rs`: maps that exist twice; `bench.rs`: the loop of a benchmark
 //! - `callback.rs`: functions that helpers call; `call.rs`: functions that programs call; `chunk.rs`: chunks of long programs
 
@@ -30,6 +31,7 @@ mod bench;
 mod bits;
 mod builder;
 mod call;
+mod call_marks;
 mod callback;
 mod chunk;
 mod debug_info;
@@ -66,6 +68,7 @@ pub mod unwind;
 
 pub use builder::{Builder, ProgramCx, Scope};
 pub use call::{IN_NUMBERS, Subprogram};
+pub use call_marks::Call;
 pub use callback::{CALLBACK_ARGUMENTS, MAX_WALKED_ITERATIONS};
 pub use chunk::{Chunk, ChunkKind};
 pub use double_buffer::second;

@@ -28,7 +28,12 @@ pub const GATES_SECTION: &str = ".data.gates";
 /// The section (and so the map) of the [`Cell`]s of all maps that have a table of threads; absent if none has. It has no
 /// initial contents.
 pub const THREADS_SECTION: &str = ".bss.threads";
-/// The map of unfinished calls whose entry has passed its gate: keys are the thread's ID and, from bit 32 on, the gate.
+/// The section (and so the map) of [`MarkCell`]s: unfinished calls whose entry has passed its gate. Absent if nothing limits calls.
+/// It has no initial contents.
+pub const MARKS_SECTION: &str = ".bss.marks";
+/// Their number: a power of two.
+pub const MARK_CELLS: u32 = 8192;
+/// The map of the calls whose cell is taken: keys are the thread's ID and, from bit 32 on, the gate; and the frame.
 pub const CALL_MARKS: &str = "marks";
 /// The section (and so the map) of bytes that record which probes were hit; absent if unused.
 pub const HITS_SECTION: &str = ".data.hits";
@@ -366,6 +371,27 @@ impl Gate {
     pub const CLOSED: u64 = 32;
     /// The largest shift: the random number has 32 bits.
     pub const MAX_SHIFT: u64 = Self::CLOSED - 1;
+}
+
+/// A place for the mark of a call: see `emit/call_marks.rs`.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct MarkCell {
+    /// The thread whose call it is, and from bit 32 on the gate, with [`MarkCell::OWNED`]; 0 if there is none.
+    pub owner: AtomicU64,
+    /// Identifies the call among those of the thread.
+    pub frame: AtomicU64,
+    /// The mark.
+    pub mark: AtomicU64,
+    /// The number of marks in the hash map that belong into this cell, or more.
+    pub overflow: AtomicU64,
+}
+
+impl MarkCell {
+    /// In [`MarkCell::owner`]: set for a mark.
+    pub const OWNED: u64 = 1 << 62;
+    /// In [`MarkCell::owner`]: the mark is not yet written.
+    pub const TAKEN: u64 = 1 << 63;
 }
 
 /// A thread's place in the table of a map: see `emit/thread_table.rs`.

@@ -180,14 +180,19 @@ impl<'c> Builder<'_, 'c> {
         )
     }
 
-    /// Sets the owner of a cell that this thread has, after all earlier accesses to the value.
+    /// Sets the owner of a cell that this thread has.
     fn set_owner(&mut self, cell: ThreadCell<'c>, owner: IntValue<'c>) {
         let (ptr, owner) = (self.offset(cell.ptr, OWNER), self.narrow(owner, 4));
+        self.publish(ptr, owner);
+    }
+
+    /// Stores a number after all earlier accesses to memory.
+    pub(super) fn publish(&mut self, ptr: PointerValue<'c>, value: IntValue<'c>) {
         if self.target.arch.ordered_stores {
             self.compiler_barrier();
-            self.store_volatile(ptr, owner);
+            self.store_volatile(ptr, value);
         } else {
-            ok(self.b.build_atomicrmw(AtomicRMWBinOp::Xchg, ptr, owner, AtomicOrdering::SequentiallyConsistent));
+            ok(self.b.build_atomicrmw(AtomicRMWBinOp::Xchg, ptr, value, AtomicOrdering::SequentiallyConsistent));
         }
     }
 

@@ -14,6 +14,7 @@ use libbpf_rs::{AsRawLibbpf, MapCore, MapFlags, Object, ObjectBuilder, OpenMapMu
 use rustix::time::{ClockId, DynamicClockId, clock_gettime_dynamic};
 
 use super::attach::AttachFailed;
+use super::call_marks::CallMarks;
 use super::privileges::{self, NotPermitted};
 use super::shared::Shared;
 use super::signals::Signals;
@@ -23,8 +24,8 @@ use super::verifier_log::VerifierError;
 use super::{attach_target, unloadable, verifier_log};
 use crate::codegen::artifact::{
     ARGUMENTS_SECTION, Artifact, AttachSite, CALL_MARKS, CALLS, FAILURES_SECTION, FOLLOWED, Failures, GATES_SECTION, HITS_SECTION,
-    LoadConstants, Manifest, Map, NAMES, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, ProbeCounters, Program, RING, SCRATCH,
-    SCRATCH_SLOTS, START_SECTION, STATE_SECTION, TALLIES_SECTION, THREADS_SECTION, ThreadTable, second, stacks_name, unwind,
+    LoadConstants, MARKS_SECTION, Manifest, Map, NAMES, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, ProbeCounters, Program, RING,
+    SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, TALLIES_SECTION, THREADS_SECTION, ThreadTable, second, stacks_name, unwind,
 };
 use crate::emit::libbpf_log;
 use crate::failure::reason;
@@ -45,7 +46,7 @@ pub(super) struct Loaded {
     /// The second copies of double-buffered maps.
     pub second_copies: Vec<Option<MapFd>>,
     /// Unfinished calls whose entry passed its filter: see [`CALL_MARKS`].
-    pub call_marks: Option<MapFd>,
+    pub call_marks: CallMarks,
     /// Stack maps by their limit.
     pub stacks: BTreeMap<u32, MapFd>,
     /// The ring and its bytes.
@@ -326,7 +327,7 @@ fn prepare_maps(
                 let flags = map.map_flags() | libbpf_sys::BPF_F_MMAPABLE;
                 map.set_map_flags(flags)?;
             }
-            Some(GATES_SECTION | THREADS_SECTION) => {
+            Some(GATES_SECTION | THREADS_SECTION | MARKS_SECTION) => {
                 let flags = map.map_flags() | libbpf_sys::BPF_F_MMAPABLE;
                 map.set_map_flags(flags)?;
             }
@@ -517,6 +518,7 @@ fn collect(
 
     let (mut maps, mut ring) = (BTreeMap::new(), None);
     let mut threads = (std::ptr::null_mut(), 0);
+    let mut marks = (std::ptr::null_mut(), 0);
     let mut state = Shared::none(manifest.probes);
     for (map, name) in object.maps_mut().zip(names.iter().cloned()) {
         let fd = map.as_fd().as_raw_fd();
@@ -531,6 +533,9 @@ fn collect(
         } else if name == THREADS_SECTION {
             // SAFETY: the same
             threads.0 = unsafe { libbpf_sys::bpf_map__initial_value(map.as_libbpf_object().as_ptr(), &mut threads.1) };
+        } else if name == MARKS_SECTION {
+            // SAFETY: the same
+            marks.0 = unsafe { libbpf_sys::bpf_map__initial_value(map.as_libbpf_object().as_ptr(), &mut marks.1) };
         } else if name == RING {
             ring = Some((fd, ring_bytes.unwrap_or_else(|| map.max_entries().into())));
         } else {
@@ -563,7 +568,8 @@ fn collect(
             .zip(&manifest.maps)
             .map(|(i, m)| m.double.map(|_| find(second(i))).transpose())
             .collect::<anyhow::Result<_>>()?,
-        call_marks: maps.get(CALL_MARKS).copied(),
+        // SAFETY: libbpf's mapping, as above
+        call_marks: unsafe { CallMarks::new(maps.get(CALL_MARKS).copied(), marks.0, marks.1 as usize) },
         stacks: manifest.stacks.iter().map(|n| Ok((*n, find(stacks_name(*n))?))).collect::<anyhow::Result<_>>()?,
         ring,
         hits: maps.get(HITS_SECTION).copied(),

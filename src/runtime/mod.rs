@@ -46,6 +46,7 @@ use crate::system::TargetInfo;
 mod attach;
 mod attach_target;
 mod background_detach;
+mod call_marks;
 mod catch_panic;
 pub mod child;
 mod collect;

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use super::attach::{self, Links};
 use super::cost::{self, Cost, Statistics};
 use super::replaced_files::Files;
-use super::{SessionCx, entry_cost, maps};
+use super::{SessionCx, entry_cost};
 use crate::codegen::artifact::{Gate, Program, Sampling};
 use crate::output::{Limited, Step};
 use crate::settings::Overhead;
@@ -32,6 +32,8 @@ const SHORT_INTERVAL: Duration = Duration::from_millis(10);
 const SHORT_INTERVALS: u32 = 5;
 /// Ticks without a run before this process waits for the next one.
 const STILL_TICKS: u32 = 3;
+/// The interval between two searches for marks of threads that have ended.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 /// The time without a dropped event after which the next one is reported again.
 const CALM_AFTER_DROPS: Duration = Duration::from_secs(10);
 /// Ticks without an excess before a step is undone.
@@ -42,8 +44,6 @@ const IDLE_SHARE: f64 = 0.05;
 const UNKNOWN_RUN: f64 = 1000.0;
 /// The cost of a dropped run: the random decision and the counter.
 const DROPPED_RUN_NS: f64 = 30.0;
-/// Where the upper half of a word begins.
-const UPPER_HALF: usize = if cfg!(target_endian = "little") { 4 } else { 0 };
 /// Sampling more rarely than one in this many is useless.
 const MAX_SAMPLING: u64 = 1 << 16;
 
@@ -92,6 +92,8 @@ pub(super) struct Throttle {
     events: u64,
     /// Fractions of an event that have not been allowed yet.
     fractional_events: f64,
+    /// When marks of threads that have ended were last removed.
+    swept: Instant,
     groups: Vec<ProbeGroup>,
     measured_at: Instant,
     /// The number of next intervals that are short.
@@ -201,6 +203,7 @@ impl Throttle {
             budget,
             events: settings.max_events,
             fractional_events: 0.0,
+            swept: Instant::now(),
             groups,
             measured_at: Instant::now(),
             short_intervals: 0,
@@ -285,6 +288,10 @@ impl Throttle {
             self.measure(share, budget);
         }
         self.fill(cx);
+        if self.swept.elapsed() >= SWEEP_INTERVAL {
+            cx.loaded.call_marks.forget_ended_threads();
+            self.swept = Instant::now();
+        }
         self.rest_if_still(cx);
         steps
     }
@@ -431,9 +438,9 @@ impl Throttle {
         self.calm_ticks = 0;
         // a coupled probe must not find values that other probes have stored meanwhile
         if let Some(group) = self.groups.iter_mut().find(|g| g.detached.is_some() && g.gate.is_some() && !g.stays_detached) {
-            if let (Some(marks), Some(gate)) = (cx.loaded.call_marks, group.gate) {
+            if let Some(gate) = group.gate {
                 // a remaining mark would let the return of a later call pass
-                let _ = maps::remove_if(marks, &|key| gate_of_mark(key) == Some(gate as u32));
+                cx.loaded.call_marks.forget(gate as u32);
             }
             if let Err(changed) = group.attach(cx, links, sys, files) {
                 group.stays_detached = true;
@@ -450,11 +457,6 @@ impl Throttle {
         group.one_in /= 2;
         Some(limited(group, Step::Sample { one_in: group.one_in }))
     }
-}
-
-/// The gate in the key of [`CALL_MARKS`](crate::codegen::artifact::CALL_MARKS).
-fn gate_of_mark(key: &[u8]) -> Option<u32> {
-    Some(u32::from_ne_bytes(key.get(UPPER_HALF..)?.first_chunk().copied()?))
 }
 
 impl ProbeGroup {
@@ -524,16 +526,5 @@ impl ProbeGroup {
         let known = passed * (self.run + self.entry) + refused * (DROPPED_RUN_NS + self.entry);
         self.share = self.share.max(known / ns);
         self.entries = self.entries.max((passed + refused) * self.entry / ns);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn marks_name_their_gates() {
-        let key = [7u64 << 32 | 4711, 0xffff_8000_0000_1234].map(u64::to_ne_bytes).concat();
-        assert_eq!((gate_of_mark(&key), gate_of_mark(&key[..6])), (Some(7), None));
     }
 }
