@@ -164,7 +164,9 @@
 //!   machines. Sites are those of the machine that runs a bundle (`launch/resolve.rs`): the half of a kind that finds places
 //!   (`probes/search.rs`) needs neither the checker nor code generation. Here, too, compiling decides whether the code depends
 //!   on them: functions of binaries are moved, and patterns match more names, or half of them. For this purpose, programs read
-//!   the names of their sites and the numbers of system calls from maps that the loader fills (`emit/sites.rs`).
+//!   the names of their sites and the numbers of system calls from maps that the loader fills (`emit/sites.rs`). A program that knows
+//!   its system calls by number cannot serve those of later kernels, whose numbers rbt does not know. For them, a bundle has a
+//!   second program: it is compiled as if a kernel had one more call (`VariedTarget::with_later_calls`).
 //!   A bundle for another architecture (`--for`) is compiled against snapshots of its kernels alone: whatever depends on the
 //!   processor is a row of the target's architecture, so nothing else differs.
 //!   What `rbt` and `rbt-run` share is `launch`, which starts at the artifact. Both are programs of this

@@ -50,8 +50,9 @@ pub(super) const ROWS: &[Builtin] = &[
             if timer::argument_of(&f.site.name, &f.site.attach).is_some() {
                 return Err(Diagnostic::error("not-constant", f.span, "the name of this probe is not known yet"));
             }
-            let least = if f.invocation.late_bound.names && search::is_searched(&f.site.attach) { LATE_NAME } else { 0 };
-            Ok(Type::Str((f.site.name.len() as u32 + 1).next_multiple_of(NAME_STEP).max(least)))
+            let room = (f.site.name.len() as u32 + 1).next_multiple_of(NAME_STEP);
+            let varies = f.invocation.late_bound.names && search::is_searched(&f.site.attach);
+            Ok(Type::Str(if varies { room.max(LATE_NAME) } else { room }))
         }),
         needs: ContextFeatures::NONE,
         risky: false,

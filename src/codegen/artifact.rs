@@ -1,5 +1,7 @@
 //! A compiled script: an ELF object, and everything needed to run it and to interpret its records.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::builtins::Lit;
@@ -177,6 +179,17 @@ impl Manifest {
         }
     }
 
+    /// Do all programs of a pattern know its system calls by number? Then later kernels may have calls for which none has code.
+    pub fn lacks_later_calls(&self) -> bool {
+        let by_number = |program: &Program| program.sites.iter().all(|site| matches!(site.attach, Attach::Syscall { .. }));
+        let probes = |by: bool| -> BTreeSet<u32> {
+            let programs = self.programs.iter().filter(|program| by_number(program) == by);
+            let expansions = programs.flat_map(|program| &program.expansions).filter(|expansion| expansion.has_pattern());
+            expansions.map(|expansion| expansion.probe).collect()
+        };
+        !probes(true).is_subset(&probes(false))
+    }
+
     /// Removes what differs between kernel builds and is irrelevant to records: the IDs of structs.
     pub fn forget_target(&mut self) {
         for map in &mut self.maps {
@@ -279,6 +292,12 @@ pub struct Expansion {
     pub reads_args: bool,
 }
 
+impl Expansion {
+    fn has_pattern(&self) -> bool {
+        self.points.iter().any(|point| point.parts.iter().any(|(part, quoted)| !quoted && part.contains('*')))
+    }
+}
+
 /// An attach point of an [`Expansion`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
@@ -310,8 +329,7 @@ impl Program {
 
     /// Is its code for certain matches of a pattern, although its sites are searched for?
     pub fn is_fixed(&self) -> bool {
-        let pattern = |point: &Point| point.parts.iter().any(|(part, quoted)| !quoted && part.contains('*'));
-        self.expansions.iter().any(|expansion| !expansion.varies && expansion.points.iter().any(pattern))
+        self.expansions.iter().any(|expansion| !expansion.varies && expansion.has_pattern())
     }
 
     /// The sites of the script's probe of this number.

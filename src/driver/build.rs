@@ -397,8 +397,19 @@ fn variant(
     let again = compile_silently(front, tree, without);
     let compile = |sys: &dyn TargetInfo| again(sys).ok().map(|(_, artifact)| artifact);
     let mentions = |name: &str| front.sources.iter().any(|source| source.text.contains(name));
-    let Template { artifact, relocations, requirements } = template(&compile, env, asked, artifact, &mentions, fixed);
-    Variant::new(artifact, relocations, requirements)
+    let mut variant = |env: &Env, asked: Record, artifact: &Artifact| {
+        let Template { artifact, relocations, requirements } = template(&compile, env, asked, artifact, &mentions, fixed);
+        Variant::new(artifact, relocations, requirements)
+    };
+    if !artifact.manifest.lacks_later_calls() {
+        return variant(env, asked, artifact);
+    }
+    let later = VariedTarget::with_later_calls(env.sys);
+    let recorder = Recorder::new(&later);
+    let with_later = compile(&recorder).and_then(|artifact| Some((artifact, recorder.portable().ok()?)));
+    let with_later = with_later.map(|(artifact, asked)| variant(&Env { sys: &later, ..*env }, asked, &artifact));
+    // a variant whose sites are fixed requires those of `later`
+    with_later.filter(|variant| variant.artifact(env.sys).is_ok()).unwrap_or_else(|| variant(env, asked, artifact))
 }
 
 /// Compiles without messages.

@@ -111,6 +111,8 @@ pub(super) fn template(
     let mut artifact = artifact;
     trial.choose_expansions(&mut artifact.manifest, env, &mut free, &varied_names);
     free.extend(trial.unused(&varied_names).into_iter().map(|index| (index, Part::All)));
+    let later = trial.recorded_answers.iter().enumerate().filter(|(_, one)| one.is_of_later_call());
+    free.extend(later.map(|(index, _)| (index, Part::All)));
     trial.free_others(&mut free);
     let requirements = Requirements::new(&trial.recorded_answers, &free, &first);
     Template { artifact, relocations, requirements }

@@ -6,7 +6,7 @@ use crate::cli::Run;
 use crate::codegen::artifact::Manifest;
 use crate::diag::{self, Diagnostic, Diagnostics, Source, Span};
 use crate::failure::Failure;
-use crate::runtime::{self, AttachFailed, NotPermitted, NothingAttached, VerifierError};
+use crate::runtime::{self, AttachFailed, NoRoomForName, NotPermitted, NothingAttached, VerifierError};
 use crate::streams::{not_written, to_stderr};
 use crate::value::Pos;
 
@@ -52,6 +52,10 @@ impl Explainer<'_> {
         }
         if error.downcast_ref::<NothingAttached>().is_some() {
             return Failure::new("No probes to attach").code("no-probes").status(REFUSED);
+        }
+        if let Some(no_room @ NoRoomForName { pos, .. }) = error.downcast_ref::<NoRoomForName>() {
+            let help = "build it for a machine with this name, or run the script with rbt";
+            return self.reported(Diagnostic::error("bundle", self.at(Some(pos)), no_room.to_string()).help(help), 1, Some(pos));
         }
         if let Some(runtime::NotWritten(why)) = error.downcast_ref::<runtime::NotWritten>() {
             let place = crate::output_files::place_of(self.run);

@@ -239,7 +239,9 @@ mod tests {
     use crate::emit::Dumps;
     use crate::frontend::check_text;
     use crate::settings::{Invocation, LateBound, Settings};
+    use crate::system::TargetInfo;
     use crate::system::fake::Fake;
+    use crate::system::portability::varied::VariedTarget;
 
     const HERE: &str = "binary /bin/demo { main 0x1000 32; help_a 0x1040 16; }
         tracepoint a:one { int n; } tracepoint a:two { int n; } feature PerfCookie; feature UprobeMulti;";
@@ -301,6 +303,34 @@ mod tests {
         // the code has the names, by number
         assert_eq!(resolved(manifest(false), THERE, MissingProbes::Error).unwrap_err(), ["bundle"]);
         assert_eq!(resolved(manifest(false), HERE, MissingProbes::Error).unwrap(), ["tracepoint:a:one, tracepoint:a:two"]);
+    }
+
+    #[test]
+    fn finds_system_calls_of_later_kernels() {
+        let events = |calls: &[&str]| -> String {
+            let event = |call: &&str| format!("tracepoint syscalls:sys_exit_{call} {{ int __syscall_nr; long ret; }} ");
+            calls.iter().map(event).chain(["feature PerfCookie;".into()]).collect()
+        };
+        let (fake, settings) = (Fake::new(&events(&["read", "recvfrom", "sendto"])).unwrap(), Settings::default());
+        let sys = VariedTarget::with_later_calls(&fake);
+        let invocation = Invocation { late_bound: LateBound::new(true, []), ..Invocation::default() };
+        let built = |sys: &dyn TargetInfo| {
+            let env = Env { sys, settings: &settings, invocation: &invocation };
+            let script = "tracepoint:syscalls:sys_exit_* /args.ret < 0/ { @[probe] = count(); }";
+            let checked = check_text("s.bt", script, &env).unwrap();
+            let script = codegen::lower(checked.script, &env);
+            let mut manifest = codegen::compile(&script, &env, &[], Dumps::default()).unwrap().artifact.manifest;
+            manifest.programs.iter_mut().flat_map(|program| &mut program.expansions).for_each(|expansion| expansion.varies = true);
+            manifest
+        };
+        assert!(built(&fake).lacks_later_calls() && !built(&sys).lacks_later_calls());
+        let there = events(&["read", "a_new_call", "sendto", "write"]);
+        let name = |call: &str| format!("tracepoint:syscalls:sys_exit_{call}");
+        let all = resolved(built(&sys), &there, MissingProbes::Error).unwrap();
+        assert_eq!(all, [["read", "sendto", "write"].map(name).join(", "), name("a_new_call")]);
+        assert_eq!(resolved(built(&fake), &there, MissingProbes::Error).unwrap_err(), ["bundle"]);
+        // no kernel has the one that stands for them
+        assert_eq!(resolved(built(&sys), &events(&["read", "sendto"]), MissingProbes::Error).unwrap()[1], "");
     }
 
     #[test]

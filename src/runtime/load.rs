@@ -21,7 +21,7 @@ use super::signals::Signals;
 use super::thread_table::Cells;
 use super::unwind::{self as unwind_tables, Unwind};
 use super::verifier_log::VerifierError;
-use super::{attach_target, unloadable, verifier_log};
+use super::{NoRoomForName, attach_target, unloadable, verifier_log};
 use crate::codegen::artifact::{
     ARGUMENTS_SECTION, Artifact, AttachSite, CALL_MARKS, CALLS, FAILURES_SECTION, FOLLOWED, Failures, GATES_SECTION, HITS_SECTION,
     LoadConstants, MARKS_SECTION, Manifest, Map, NAMES, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, ProbeCounters, Program, RING,
@@ -393,7 +393,9 @@ fn fill_site_maps(object: &Object, manifest: &Manifest) -> anyhow::Result<()> {
         for (index, site) in (0u64..).zip(sites_of_map(manifest, name)) {
             if name.starts_with(NAMES) {
                 let mut value = site.name.clone().into_bytes();
-                anyhow::ensure!(value.len() < map.value_size() as usize, "the bundle has no room for the name {}", site.name);
+                if value.len() >= map.value_size() as usize {
+                    return Err(NoRoomForName { name: site.name.clone(), pos: site.pos.clone() }.into());
+                }
                 value.resize(map.value_size() as usize, 0);
                 map.update(&(index as u32).to_ne_bytes(), &value, MapFlags::ANY)?;
             }

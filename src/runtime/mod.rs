@@ -42,6 +42,7 @@ use crate::probes::{Attach, Env};
 use crate::settings::{CacheUserSymbols, Invocation, Mechanism, MissingProbes, Overhead, Settings};
 use crate::state::State;
 use crate::system::TargetInfo;
+use crate::value::Pos;
 
 mod attach;
 mod attach_target;
@@ -232,6 +233,16 @@ pub struct Exit {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no probe could be attached")]
 pub struct NothingAttached;
+
+/// The code of a bundle has no room for the name of a site.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the bundle has no room for the name {name}")]
+pub struct NoRoomForName {
+    /// The name.
+    pub name: String,
+    /// The attach point in the script.
+    pub pos: Pos,
+}
 
 /// The kernel refuses to attach a lowered probe.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

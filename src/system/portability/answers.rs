@@ -56,6 +56,8 @@ pub enum Part {
 pub(in crate::system) const ADDED: &str = "_rbt";
 /// The number of an added system call.
 pub(in crate::system) const ADDED_SYSCALL: u32 = 1000;
+/// The end of the name of a system call that stands for those of later kernels, whose numbers rbt does not know.
+pub(in crate::system) const LATER: &str = "_rbt_later";
 /// The start of the path of a file that has been moved to find out whether the code depends on the path.
 const MOVED: &str = "/rbt-moved";
 
@@ -324,7 +326,12 @@ impl Answer {
                 }
             }
             Answer::Functions(Ok(functions)) => vary_list(functions, how(&Part::Names), |function| function.name.push_str(ADDED)),
-            Answer::Tracepoints(Ok(events)) => vary_list(events, how(&Part::Names), |(_, event)| event.push_str(ADDED)),
+            Answer::Tracepoints(Ok(events)) => {
+                let later: Vec<(String, String)> = events.extract_if(.., |(_, event)| event.ends_with(LATER)).collect();
+                vary_list(events, how(&Part::Names), |(_, event)| event.push_str(ADDED));
+                // their program is for names that no kernel has yet
+                events.extend(later);
+            }
             Answer::Type(_)
             | Answer::Field(None)
             | Answer::Record(_)

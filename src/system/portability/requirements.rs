@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::answers::{Answer, Change, Named, Part, StructPosition, set};
+use super::answers::{Answer, Change, LATER, Named, Part, StructPosition, set};
 use super::questions::{Question, digest};
 use crate::system::kernel_types::Prototype;
+use crate::system::machine::glob;
 use crate::system::machine::live::BINARY_IDS;
 use crate::system::{Feature, TargetInfo};
 use crate::types::Struct;
@@ -34,7 +35,18 @@ impl RecordedAnswer {
     pub fn parts(&self) -> Vec<(Part, Option<u32>)> {
         // the contents of a binary must be identical, so the parts of its structs are fixed
         let of_binary = matches!(&self.question, Question::Member(of, _) | Question::Expand(of) if of.id >= BINARY_IDS);
-        if of_binary { Vec::new() } else { self.answer.parts() }
+        if of_binary {
+            return Vec::new();
+        }
+        let mut parts = self.answer.parts();
+        if let Question::ResolveBinary(name) = &self.question
+            && name.contains('/')
+            && !glob::is_pattern(name)
+        {
+            // the file's path in the names of probes is the one in the script
+            parts.retain(|(part, _)| *part != Part::Names);
+        }
+        parts
     }
 
     /// The number of parameters.
@@ -112,6 +124,11 @@ impl RecordedAnswer {
     /// Is it the same query?
     pub fn asks(&self, question: &Question) -> bool {
         self.key() == key(question.clone())
+    }
+
+    /// Is it about a system call that no kernel has yet?
+    pub fn is_of_later_call(&self) -> bool {
+        matches!(&self.question, Question::Tracepoint(_, name) if name.ends_with(LATER))
     }
 
     /// The answer with changed parts, and with changed sizes of structs, by ID.
@@ -380,6 +397,16 @@ mod tests {
         assert!(with(&answers[..1], &[Part::Places]));
         // its debug information must be that of the build
         assert!(!with(&answers, &[Part::Places]));
+    }
+
+    #[test]
+    fn only_files_that_are_looked_for_have_other_names() {
+        let answer = Answer::Files(Ok(vec![PathBuf::from("/bin/demo").into()]));
+        let varies = |name: &str| {
+            let answer = RecordedAnswer { question: Question::ResolveBinary(name.into()), answer: answer.clone() };
+            answer.parts().iter().any(|(part, _)| *part == Part::Names)
+        };
+        assert_eq!(["demo", "/bin/demo", "/bin/d*"].map(varies), [true, false, true]);
     }
 
     #[test]

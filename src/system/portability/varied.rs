@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::answers::{ADDED, ADDED_SYSCALL, Answer, Change, Part, unmoved};
+use super::answers::{ADDED, ADDED_SYSCALL, Answer, Change, LATER, Part, unmoved};
 use super::forward::forward;
 use super::questions::Question;
 use super::requirements::{RecordedAnswer, key};
@@ -28,8 +28,12 @@ pub struct Variation {
     pub sizes: HashMap<u32, u32>,
 }
 
+/// The start of the names of entries of system calls.
+const ENTER: &str = "sys_enter_";
 /// The start of the names of exits of system calls.
 const EXIT: &str = "sys_exit_";
+/// The category of both.
+const SYSCALLS: &str = "syscalls";
 
 /// See the module's note.
 pub struct VariedTarget<'a> {
@@ -38,6 +42,7 @@ pub struct VariedTarget<'a> {
     lacks: BTreeSet<Feature>,
     renamed: &'static [RenamedMember],
     machine: Option<Machine>,
+    later_calls: bool,
 }
 
 /// A member that had another name and type in earlier kernels.
@@ -69,12 +74,21 @@ impl<'a> VariedTarget<'a> {
             let answer = one.changed(&|part| variation.parts.get(&(index, part.clone())).copied(), &variation.sizes);
             (one.key(), answer)
         };
-        Self { sys, answers: record.iter().enumerate().map(changed).collect(), lacks: BTreeSet::new(), renamed: &[], machine: None }
+        Self { answers: record.iter().enumerate().map(changed).collect(), ..Self::like(sys) }
     }
 
     /// Answers like `sys`, without these features (limits apply), and on such a machine.
     pub fn without(sys: &'a dyn TargetInfo, lacks: BTreeSet<Feature>, machine: Machine) -> Self {
-        Self { sys, answers: HashMap::new(), lacks, renamed: &[], machine: Some(machine) }
+        Self { lacks, machine: Some(machine), ..Self::like(sys) }
+    }
+
+    /// Answers like `sys`, but a pattern that matches system calls also matches one of a later kernel, whose number is unknown.
+    pub fn with_later_calls(sys: &'a dyn TargetInfo) -> Self {
+        Self { later_calls: true, ..Self::like(sys) }
+    }
+
+    fn like(sys: &'a dyn TargetInfo) -> Self {
+        Self { sys, answers: HashMap::new(), lacks: BTreeSet::new(), renamed: &[], machine: None, later_calls: false }
     }
 
     /// With the earlier names of these members.
@@ -158,7 +172,8 @@ impl TargetInfo for VariedTarget<'_> {
     fn tracepoint(&self, category: &str, name: &str) -> Result<Option<Tracepoint>, Missing> {
         let known = self.known(Question::Tracepoint(category.into(), name.into()));
         // the records of all exits of system calls have the same fields
-        let name = if name.starts_with(EXIT) { name.strip_suffix(ADDED).unwrap_or(name) } else { name };
+        let later = || name.strip_suffix(LATER).filter(|_| self.later_calls);
+        let name = if name.starts_with(EXIT) { name.strip_suffix(ADDED).or_else(later).unwrap_or(name) } else { name };
         if let Some(Answer::Tracepoint(of)) = known { of.clone() } else { self.sys.tracepoint(category, name) }
     }
 
@@ -194,7 +209,13 @@ impl TargetInfo for VariedTarget<'_> {
 
     fn matching_tracepoints(&self, category: &str, name: &str) -> Result<Vec<(String, String)>, Missing> {
         let known = self.known(Question::MatchingTracepoints(category.into(), name.into()));
-        if let Some(Answer::Tracepoints(all)) = known { all.clone() } else { self.sys.matching_tracepoints(category, name) }
+        let mut all =
+            if let Some(Answer::Tracepoints(all)) = known { all.clone()? } else { self.sys.matching_tracepoints(category, name)? };
+        for event in [ENTER, EXIT].into_iter().filter(|_| self.later_calls) {
+            let last = all.iter().rfind(|(category, name)| category == SYSCALLS && name.starts_with(event));
+            all.extend(last.map(|(category, name)| (category.clone(), format!("{name}{LATER}"))));
+        }
+        Ok(all)
     }
 
     fn matching_functions(&self, name: &str, module: &str) -> Result<Vec<MatchingFunction>, Missing> {
