@@ -273,15 +273,18 @@ impl RunArguments {
         }
         let param = |n: u32| (n as usize).checked_sub(1).and_then(|i| params.get(i)).map_or("", String::as_str);
         for (argument, _) in &self.places {
-            let value = match argument {
-                Argument::Option(_) => continue,
-                Argument::Text(n) => Lit::Str(param(*n).as_bytes().to_vec()),
-                Argument::Count => Lit::Int(params.len() as i64),
-                Argument::Number(n) => match param(*n) {
-                    "" => Lit::Int(0),
-                    text => Lit::Int(signed(text).ok_or_else(|| (format!("the parameter ${n} is a number, and `{text}` is none"), None))?),
-                },
-            };
+            let value =
+                match argument {
+                    Argument::Option(_) => continue,
+                    Argument::Text(n) => Lit::Str(param(*n).as_bytes().to_vec()),
+                    Argument::Count => Lit::Int(params.len() as i64),
+                    Argument::Number(n) => match param(*n) {
+                        "" => Lit::Int(0),
+                        text => Lit::Int(signed(text).ok_or_else(|| {
+                            (format!("the parameter ${n} is a number from -2^63 to 2^63 - 1, and `{text}` is none"), None)
+                        })?),
+                    },
+                };
             values.insert(argument.clone(), value);
         }
         let mut memory = vec![0; self.size as usize];

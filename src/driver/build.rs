@@ -19,12 +19,13 @@ use crate::exe;
 use crate::failure::{Failure, reason};
 use crate::frontend::args::{check_script_args, help_of_script};
 use crate::frontend::c_headers::Headers;
-use crate::frontend::explain::{REFUSED, chosen_mechanisms, explain, not_compiled, refused_mechanisms};
+use crate::frontend::explain::{REFUSED, chosen_mechanisms, explain, explain_silently, not_compiled, refused_mechanisms};
 use crate::frontend::{self, Checked, Frontend};
 use crate::input;
 use crate::launch::require::require_privileges;
 use crate::launch::resolve::resolve;
 use crate::probes::Env;
+use crate::progress::Progress;
 use crate::runtime::{self, Options};
 use crate::sema;
 use crate::settings::Mechanism;
@@ -138,18 +139,23 @@ fn bundle(
     let described = kernels_of_arch.next();
     let runs_here = args.arch.name == HERE.name && (snapshots.is_empty() || compile_silently(front, tree, &[])(sys).is_ok());
     late_bound::choose(front, tree, described.filter(|_| !runs_here).map_or(sys as &dyn TargetInfo, |snapshot| snapshot))?;
+    let progress = Progress::on_stderr();
     let mut fixed = FixedParts::default();
     let this_machine = Machine { namespace: sys.pid_namespace(), cpus: sys.possible_cpus() };
     let mut checked = None;
     let mut variants = Vec::new();
     // a script for other kernels need not fit this one
     if runs_here {
-        match compile_variant(front, tree, sys, this_machine, &mut fixed) {
+        match compile_variant(front, tree, sys, this_machine, &mut fixed, (&progress, !snapshots.is_empty())) {
             Ok((here, first)) => {
                 checked = Some(here);
                 variants.push(first);
             }
             Err(failure) if snapshots.is_empty() => return Err(failure),
+            Err(failure) if run.warnings => progress.aside(|| {
+                let text = format!("the script does not run on this kernel: {}", failure.message);
+                to_stderr(&format!("{} {}\n", paint("warning:", terminal::WARNING, run.color), diag::plain(&text)));
+            }),
             Err(_) => {}
         }
     }
@@ -167,12 +173,14 @@ fn bundle(
         if kind.missing_features.is_empty() && machine == this_machine {
             continue;
         }
+        progress.at(&compiling_for(&kind.name));
         let compiled_variant = try_variant(front, tree, sys, kind, machine, &mut fixed);
         variants.extend(compiled_variant.filter(|compiled_variant| !variants.iter().any(|known| known.is_same(compiled_variant))));
     }
     let mut kernels = Vec::new();
     for (name, snapshot) in snapshots {
         let release = snapshot.about().release.clone();
+        progress.at(&compiling_for(name));
         let fits = |machine: &Machine| compile_to_fit(front, tree, (snapshot, args.arch), &release, *machine, &mut variants, &mut fixed);
         let compiled_variant: Result<Vec<Checked>, String> = machines.iter().map(fits).collect();
         let mut unknown = Vec::new();
@@ -186,6 +194,7 @@ fn bundle(
         };
         kernels.push(CheckedKernel { name: name.clone(), release, why_not, unknown });
     }
+    drop(progress);
     report(&kernels, run.quiet);
     let Some(checked) = checked else {
         return Err(Failure::new("the script runs neither on this kernel nor on the others").code("bundle"));
@@ -321,25 +330,36 @@ fn kinds(sys: &dyn TargetInfo) -> Vec<Kind> {
     kinds
 }
 
+/// The step of the progress.
+fn compiling_for(kernel: &str) -> String {
+    format!("compiling for {kernel}")
+}
+
 fn this_kernel() -> String {
     format!("Linux {}", kernel())
 }
 
-/// Compiles, with messages.
+/// Compiles, with messages. `others`: the script may also be for other kernels only, so it is no error if this kernel refuses it.
 fn compile_variant(
     front: &mut Frontend,
     tree: &ast::Script,
     sys: &Live,
     machine: Machine,
     fixed: &mut FixedParts,
+    (progress, others): (&Progress, bool),
 ) -> Result<(Checked, Variant), Failure> {
     let target = &VariedTarget::without(sys, BTreeSet::new(), machine);
     let mut without = Vec::new();
     loop {
         let recorder = Recorder::new(target);
-        let mut checked = front.check(tree, &recorder)?;
-        checked.settings.no_features.extend(&without);
-        let compiled = compile(&checked, &recorder, front, false)?;
+        // both may print
+        let (checked, compiled) = progress.aside(|| {
+            let mut checked = front.check(tree, &recorder)?;
+            checked.settings.no_features.extend(&without);
+            let compiled = compile(&checked, &recorder, front, false)?;
+            Ok((checked, compiled))
+        })?;
+        progress.at(&compiling_for(&this_kernel()));
         let record = recorder.portable().map_err(|what| {
             Failure::new(format!("cannot build the script: it needs {what}, which is valid on this machine only")).code("bundle")
         })?;
@@ -354,7 +374,8 @@ fn compile_variant(
         };
         let mechanisms = refused_mechanisms(&e, &compiled.artifact, &checked.script, &checked.settings, sys);
         if mechanisms.is_empty() {
-            return Err(explain(&e, REFUSED, &compiled, &checked.script, front));
+            let reason = if others { explain_silently } else { explain };
+            return Err(reason(&e, REFUSED, &compiled, &checked.script, front));
         }
         without.extend(mechanisms);
     }

@@ -33,13 +33,15 @@ pub(super) fn choose(front: &mut Frontend, tree: &ast::Script, sys: &dyn TargetI
     }
     // a text may be too much for the verifier
     let numbers: Vec<Group> = groups.iter().filter(|group| group.iter().all(|(_, size)| *size == NUMBER)).cloned().collect();
-    for groups in [groups, numbers, Vec::new()] {
-        front.late_bound = late_bound(names, &groups);
+    let all = late_bound(names, &groups);
+    for choice in [all.clone(), late_bound(names, &numbers), late_bound(names, &[]), LateBound::default()] {
+        front.late_bound = choice;
         if loads(front, tree, sys) {
             return Ok(());
         }
     }
-    front.late_bound = LateBound::default();
+    // this kernel refuses the script in each form, such as a probe that needs trampolines, so it cannot tell which is too much
+    front.late_bound = all;
     Ok(())
 }
 

@@ -98,10 +98,14 @@ pub(super) fn template(
         found = trial.relocations(&moved);
     }
     if !cpus.is_empty() {
-        let all: Vec<Number> = moved.iter().chain(&cpus).cloned().collect();
-        match trial.keeps_shape(&all).then(|| trial.relocations(&all)).flatten() {
-            Some(with) => (moved, found) = (all, Some(with)),
-            None => free.extend(trial.most_cpus()),
+        // few compilations show code that depends on the next power of two, which no relocation describes
+        if let Some(most) = trial.most_cpus() {
+            free.insert(most);
+        } else {
+            let all: Vec<Number> = moved.iter().chain(&cpus).cloned().collect();
+            if let Some(with) = trial.keeps_shape(&all).then(|| trial.relocations(&all)).flatten() {
+                (moved, found) = (all, Some(with));
+            }
         }
     }
     let (artifact, relocations) = found.unwrap_or_else(|| (plain.clone(), Vec::new()));

@@ -43,7 +43,7 @@ pub fn link(script: Vec<u8>, license: &str, objects: &[&Object]) -> Result<Vec<u
         }
         known.symbols.extend(names.symbols);
         known.sections.extend(names.sections);
-        parts.push(bytes);
+        parts.push(bpf_object::with_hidden_functions(bytes, &object.functions).map_err(fail(index))?);
     }
     let (linked, messages) = libbpf_log::capture(PrintLevel::Warn, || link_parts(&script, &parts));
     let linked = linked.map_err(|(index, why)| {

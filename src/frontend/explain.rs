@@ -21,6 +21,11 @@ pub(crate) fn explain(error: &anyhow::Error, other: u8, compiled: &Compiled, scr
     Explainer { manifest, points: &points, sources: &front.sources, run: front.run }.explain(error, other)
 }
 
+/// As [`explain`], but prints nothing.
+pub(crate) fn explain_silently(error: &anyhow::Error, other: u8, compiled: &Compiled, _: &hir::Script, front: &Frontend) -> Failure {
+    Explainer { manifest: &compiled.artifact.manifest, points: &[], sources: &[], run: front.run }.explain(error, other)
+}
+
 /// The mechanisms to avoid after the kernel rejected one that rbt chose. It may have rejected another one, and then
 /// rejects it again.
 pub fn refused_mechanisms(

@@ -300,6 +300,36 @@ pub fn with_license(object: &Object, script: &str) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
+/// Gives functions with pointers to structs hidden visibility, with which libbpf loads them as static ones. The kernel verifies a
+/// global function once, and by itself, so its callers could not pass pointers to objects of the kernel (btf_prepare_func_args of
+/// kernel/bpf/btf.c). It verifies a static one with the arguments of each caller.
+///
+/// # Errors
+/// The object is damaged.
+pub fn with_hidden_functions(mut bytes: Vec<u8>, functions: &[Function]) -> Result<Vec<u8>, String> {
+    let takes_struct = |function: &Function| {
+        let is_one = |ty: &CType| matches!(ty, CType::Pointer(of) if matches!(**of, CType::Struct { .. }));
+        function.signature.as_ref().is_ok_and(|signature| signature.params.iter().any(|(_, ty)| is_one(ty)))
+    };
+    let hidden: BTreeSet<&str> = functions.iter().filter(|f| takes_struct(f)).map(|f| f.name.as_str()).collect();
+    let places: Vec<usize> = {
+        let file = parse(&bytes)?;
+        let table = file.section_by_name(".symtab").and_then(|section| section.file_range()).map_or(0, |(start, _)| start as usize);
+        let is_hidden = |symbol: &object::read::elf::ElfSymbol64<LittleEndian>| {
+            symbol.kind() == SymbolKind::Text && symbol.is_global() && symbol.name().is_ok_and(|name| hidden.contains(name))
+        };
+        let entry = size_of::<elf::Sym64<LittleEndian>>();
+        file.symbols().filter(is_hidden).map(|symbol| table + symbol.index().0 * entry + ST_OTHER).collect()
+    };
+    for place in places {
+        *bytes.get_mut(place).ok_or("its symbols are damaged")? = elf::STV_HIDDEN.0;
+    }
+    Ok(bytes)
+}
+
+/// The offset of `st_other`, which has the visibility, in `Elf64_Sym`.
+const ST_OTHER: usize = 5;
+
 /// The names that objects to be linked may not share.
 #[derive(Default)]
 pub struct Names {
