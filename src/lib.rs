@@ -160,9 +160,9 @@
 //!   confirm. Everything else must be unchanged. CO-RE relocations of `.BTF.ext` would cover members of kernel types
 //!   alone, not the fields of tracepoints, and each place in code generation that uses an offset would have to emit
 //!   one; here, code generation is unaware of relocations, and no place can be forgotten. Choices between mechanisms
-//!   make variants: the same script for kernels with fewer features, in the initial PID namespace, and on larger
-//!   machines. Sites are those of the machine that runs a bundle (`launch/resolve.rs`): the half of a kind that finds places
-//!   (`probes/search.rs`) needs neither the checker nor code generation. Here, too, compiling decides whether the code depends
+//!   make variants: the same script for kernels with fewer features, and on larger machines. The PID namespace is no fact of the
+//!   build: the loader writes it into constants (`emit/task.rs`). Sites are those of the machine that runs a bundle
+//!   (`launch/resolve.rs`): the half of a kind that finds places (`probes/search.rs`) needs neither the checker nor code generation. Here, too, compiling decides whether the code depends
 //!   on them: functions of binaries are moved, and patterns match more names, or half of them. For this purpose, programs read
 //!   the names of their sites and the numbers of system calls from maps that the loader fills (`emit/sites.rs`). A program that knows
 //!   its system calls by number cannot serve those of later kernels, whose numbers rbt does not know. For them, a bundle has a

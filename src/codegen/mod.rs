@@ -406,7 +406,8 @@ fn codegen_options(stack_limits: StackLimits, script: &hir::Script, env: &Env) -
     let settings = env.settings;
     CodegenOptions {
         license: settings.license.clone(),
-        namespace: env.sys.pid_namespace(),
+        namespace: if env.invocation.late_bound.target { None } else { env.sys.pid_namespace() },
+        namespace_at_run: env.invocation.late_bound.target,
         on_stack_limit: settings.on_stack_limit.clamp(8, 64) as u32,
         stack_limits,
         warning_level: settings.warning_level,

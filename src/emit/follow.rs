@@ -4,7 +4,7 @@
 
 use inkwell::values::{IntValue, PointerValue};
 
-use super::shared::{FOLLOWED, IN_NAMESPACE, LoadConstants, MAX_FOLLOWED};
+use super::shared::{FOLLOWED, LoadConstants, MAX_FOLLOWED};
 use super::{Builder, Cmp, CodegenCx, Helper, MapDef, MapKind, NO_PREALLOC, ProgramCx, ProgramType, SectionDef};
 use crate::types::{Int, Space};
 
@@ -67,10 +67,10 @@ impl<'c> CodegenCx<'c> {
         let key = e.alloc(8);
         e.store(key, 0, 4, tgid);
         e.delete(map, key);
-        if let Some(id) = e.namespace_key() {
+        e.if_in_namespace(|e, id| {
             e.store(key, 0, 4, id);
             e.delete(map, key);
-        }
+        });
         e.end_program(0);
     }
 
@@ -133,17 +133,11 @@ impl<'c> Builder<'_, 'c> {
 
     /// Also true for the first followed processes. In a PID namespace, only their numbers in that namespace are known.
     fn or_initially_followed(&mut self, followed: IntValue<'c>) -> IntValue<'c> {
-        let Some(id) = self.namespace_key() else { return followed };
+        if self.options.namespace.is_none() && !self.options.namespace_at_run {
+            return followed;
+        }
         // LLVM would merge the pointers of two lookups whose results are combined.
-        self.choose(followed, |e| e.int(1), |e| e.is_followed(id))
-    }
-
-    /// In a PID namespace, the key of the current process by its number in that namespace.
-    pub(super) fn namespace_key(&mut self) -> Option<IntValue<'c>> {
-        self.options.namespace?;
-        let ids = self.ns_pid_tgid();
-        let tgid = self.shr(ids, self.int(32), false);
-        Some(self.or(tgid, self.int(IN_NAMESPACE.into())))
+        self.choose(followed, |e| e.int(1), |e| e.of_namespace_key(Self::is_followed))
     }
 
     fn is_followed(&mut self, tgid: IntValue<'c>) -> IntValue<'c> {

@@ -104,6 +104,8 @@ pub struct CodegenOptions {
     pub license: String,
     /// The PID namespace of process IDs, by device and inode: see [`Builder::ns_pid_tgid`](super::Builder::ns_pid_tgid).
     pub namespace: Option<(u64, u64)>,
+    /// It is not known yet: [`LoadConstants::namespace_ino`](super::shared::LoadConstants::namespace_ino).
+    pub namespace_at_run: bool,
     /// Larger values are in the scratch arena.
     pub on_stack_limit: u32,
     /// The limits for the stack.
@@ -135,6 +137,7 @@ impl Default for CodegenOptions {
         Self {
             license: "GPL".into(),
             namespace: None,
+            namespace_at_run: false,
             on_stack_limit: 32,
             stack_limits: StackLimits { max_temporary_bytes: 256, avoid_value_reuse: false },
             warning_level: 1,

@@ -253,6 +253,10 @@ pub struct LoadConstants {
     pub cgroup: u64,
     /// Its depth.
     pub cgroup_level: u64,
+    /// The device of this process's PID namespace, unless that is the initial one.
+    pub namespace_dev: u64,
+    /// Its inode, or 0.
+    pub namespace_ino: u64,
 }
 
 impl LoadConstants {

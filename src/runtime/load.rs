@@ -320,7 +320,7 @@ fn prepare_maps(
     let mut ring_bytes = None;
     for mut map in object.maps_mut() {
         match map.name().to_str() {
-            Some(START_SECTION) => fill(&mut map, &start_words(manifest, settings, context, cpus)),
+            Some(START_SECTION) => fill(&mut map, &start_words(manifest, settings, context, (cpus, sys.pid_namespace()))),
             Some(ARGUMENTS_SECTION) => fill(&mut map, &context.invocation.argument_memory),
             // libbpf sets this flag only if BTF describes a variable of the section
             Some(STATE_SECTION) => {
@@ -415,8 +415,9 @@ fn fill(map: &mut OpenMapMut<'_>, bytes: &[u8]) {
 }
 
 /// The contents of [`LoadConstants`], as the programs read them.
-fn start_words(manifest: &Manifest, settings: &Settings, context: LoadContext, cpus: u32) -> Vec<u8> {
+fn start_words(manifest: &Manifest, settings: &Settings, context: LoadContext, (cpus, namespace): (u32, Option<(u64, u64)>)) -> Vec<u8> {
     let invocation = context.invocation;
+    let (namespace_dev, namespace_ino) = namespace.unwrap_or_default();
     let only_pid = settings.only_pid().unwrap_or_default();
     let command = settings.limits_to_command(invocation).then_some(context.child);
     let cgroup = invocation.cgroup.as_ref();
@@ -437,10 +438,14 @@ fn start_words(manifest: &Manifest, settings: &Settings, context: LoadContext, c
         only_followed: settings.follow.into(),
         cgroup: cgroup.map_or(0, |cgroup| cgroup.id),
         cgroup_level: cgroup.and_then(|cgroup| cgroup.level).unwrap_or_default().into(),
+        namespace_dev,
+        namespace_ino,
     };
     let first = [start.child, start.boot_ns, start.cpus, start.tai_offset, start.unix_offset, start.opaque_zero];
     let of_run = [start.only_pid, start.only_command, start.follows, start.only_followed, start.cgroup, start.cgroup_level];
-    let words = first.into_iter().chain([start.rbt_pid, start.problems, start.failures_shift, start.seed]).chain(of_run);
+    let of_namespace = [start.namespace_dev, start.namespace_ino];
+    let words =
+        first.into_iter().chain([start.rbt_pid, start.problems, start.failures_shift, start.seed]).chain(of_run).chain(of_namespace);
     words.flat_map(u64::to_ne_bytes).collect()
 }
 

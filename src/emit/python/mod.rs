@@ -533,14 +533,14 @@ impl<'c> Builder<'_, 'c> {
         let stack_slot = self.scalar_slot();
         let found = self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
         self.spill_ptr(stack_slot, found);
-        if let Some(id) = self.namespace_key() {
-            let is_null = self.cmp(Cmp::Eq, self.addr(found), self.int(0));
-            self.if_(is_null, |e| {
+        let is_null = self.cmp(Cmp::Eq, self.addr(found), self.int(0));
+        self.if_in_namespace(|e, id| {
+            e.if_(is_null, |e| {
                 e.store(key, 0, 4, id);
                 let found = e.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
                 e.spill_ptr(stack_slot, found);
             });
-        }
+        });
         let found = self.load_spilled_ptr(stack_slot);
         let is_present = self.not_null(found);
         self.if_(is_present, |e| body(e, found));
