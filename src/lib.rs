@@ -182,8 +182,9 @@
 //!   space adjusts (`emit/gate.rs`, `runtime/throttle.rs`). A run that passes a gate has a weight, which travels with the number of
 //!   the site, and aggregations use it. Which probes may drop single runs is decided from the
 //!   script (`codegen/gates.rs`). The return of a call finds the decision for its entry by the thread, the function and the stack
-//!   pointer, so nested calls are told apart (`emit/call_marks.rs`). Returns without one pass until an entry is dropped for the first time. Entries at the prompt share
-//!   maps, so they report how far these are estimates (`runtime/estimates.rs`).
+//!   pointer, so nested calls are told apart (`emit/call_marks.rs`). Returns without one pass until an entry is dropped for the first
+//!   time. Entries at the prompt share maps, so they report how far these are estimates, and which ones belong to probes that were detached
+//!   (`runtime/estimates.rs`).
 //! - An idle run does not wake up. What no record tells, programs tell by a notice (`State::noticed`): the first run that a limit
 //!   concerns after a time without runs, a table of stacks that fills up, and a lost record. The thread that empties the ring buffer
 //!   passes it on (`runtime/collect.rs`).

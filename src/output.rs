@@ -173,6 +173,8 @@ pub enum Step {
         /// It stays detached, because missed events would make later results wrong.
         permanent: bool,
     },
+    /// It is detached for good, as others are that use the same maps.
+    DetachToo,
     /// It is attached again.
     Attach,
     /// It cannot be attached again.

@@ -43,6 +43,9 @@ pub struct Manifest {
     /// Which runs of each probe a limit may drop; empty if nothing limits the run.
     #[serde(default)]
     pub sampling: Vec<Sampling>,
+    /// Probes whose events the limit of the events cannot drop.
+    #[serde(default)]
+    pub unlimited: Vec<usize>,
     /// Number of [`ProbeCounters`] per CPU.
     #[serde(default)]
     pub probes: usize,
@@ -91,6 +94,13 @@ impl Manifest {
     }
 }
 
+impl Manifest {
+    /// The names of programs whose events the limit of the events cannot drop.
+    pub fn unlimited_programs(&self) -> impl Iterator<Item = String> {
+        self.programs.iter().filter(|program| program.probes.iter().any(|probe| self.unlimited.contains(probe))).map(Program::name)
+    }
+}
+
 /// The maximum number of probes, programs, frames and other items in a manifest.
 const MAX_ITEMS: usize = 1 << 20;
 /// The largest value in bytes.
@@ -129,6 +139,7 @@ impl Manifest {
             (self.maps.iter().filter_map(|map| map.slots.as_ref()).all(slots_fit), "the slots of a map"),
             (self.maps.iter().filter_map(|map| map.threads.as_ref()).all(threads_fit), "the table of threads of a map"),
             (self.maps.iter().flat_map(|map| &map.weighted_by).all(|probe| *probe < self.probes.max(1)), "the probe of a weight"),
+            (self.maps.iter().flat_map(|map| &map.coupled).all(|probe| *probe < self.probes.max(1)), "the probe of a shared map"),
             (self.maps.iter().filter_map(|map| map.double).all(|bit| bit < 64), "the copy of a map"),
             (self.programs.iter().flat_map(|program| &program.probes).all(|probe| *probe < self.probes.max(1)), "the probe of a program"),
             (self.programs.iter().all(Program::has_its_sites), "the sites of a program"),
@@ -389,9 +400,12 @@ pub struct Map {
     /// `end` reads elements of it.
     #[serde(default)]
     pub read_at_end: bool,
-    /// The probes whose runs have weights that its values contain: see [`Sampling`].
+    /// The probes that its values depend on, and of which a limit can leave out runs: see [`Sampling`].
     #[serde(default)]
     pub weighted_by: Vec<usize>,
+    /// At the prompt: the probes that limits can only detach together with all others that use the map, also those of other entries.
+    #[serde(default)]
+    pub coupled: Vec<usize>,
 }
 
 /// A kind of record: `u32` index into [`Manifest::events`], `u32` zero, perhaps an [`Origin`], then the fields.

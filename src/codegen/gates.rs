@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::adding::added;
 use super::artifact::Sampling;
 use super::{Gen, ScriptCx, latency_pairs};
-use crate::builtins::{self, MapId};
+use crate::builtins::{self, Codegen, MapId};
 use crate::emit::{Call, Cmp, IntValue};
 use crate::probes::{Attach, Env, ProbeSite, syscall};
 use crate::sema::hir::{self, Expr, ExprKind, StmtKind};
@@ -282,10 +282,15 @@ impl PlainMaps {
     }
 }
 
-/// By map: the probes whose runs have weights that its values contain.
+/// By map: the probes whose runs a limit can leave out, and that its values contain.
 pub(super) fn weights(script: &hir::Script, settings: &Settings, sampling: &[Sampling], adding: &BTreeSet<MapId>) -> Vec<Vec<usize>> {
     let mut by_map = vec![BTreeSet::new(); script.maps.len()];
-    for (index, probe) in script.probes.iter().enumerate().filter(|(index, _)| is_weighted(settings, sampling.get(*index))) {
+    // those that are only detached have no weights, but a time for which they were detached
+    let is_left_out = |index: usize| {
+        let sampling = sampling.get(index);
+        is_weighted(settings, sampling) || settings.max_overhead.is_some() && matches!(sampling, Some(Sampling::Coupled { .. }))
+    };
+    for (index, probe) in script.probes.iter().enumerate().filter(|(index, _)| is_left_out(*index)) {
         // the decisions, and what they have left out, are those of the entries
         let decides = |(_, s): &(usize, &Sampling)| match sampling.get(index) {
             Some(Sampling::Return { group }) => **s == Sampling::Entry { group: *group },
@@ -313,6 +318,38 @@ pub(super) fn weights(script: &hir::Script, settings: &Settings, sampling: &[Sam
         probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
     }
     by_map.into_iter().map(|by| by.into_iter().collect()).collect()
+}
+
+/// By map: see [`artifact::Map::coupled`](super::artifact::Map::coupled).
+pub(super) fn coupled(script: &hir::Script, env: &Env, sampling: &[Sampling]) -> Vec<Vec<usize>> {
+    let mut by_map = vec![Vec::new(); script.maps.len()];
+    let is_coupled = |index: &usize| env.invocation.shares_maps && matches!(sampling.get(*index), Some(Sampling::Coupled { .. }));
+    for (index, probe) in script.probes.iter().enumerate().filter(|(index, _)| is_coupled(index)) {
+        let maps = PlainMaps::of(probe, script);
+        maps.other.iter().chain(&maps.added).filter(|map| **map != SPANS).for_each(|map| {
+            if let Some(by) = by_map.get_mut(*map) {
+                by.push(index);
+            }
+        });
+    }
+    by_map
+}
+
+/// The probes whose events the limit of the events cannot drop: they depend on others, and send no records.
+pub(super) fn unlimited(script: &hir::Script, settings: &Settings, sampling: &[Sampling]) -> Vec<usize> {
+    let is_unlimited = |(index, probe): &(usize, &hir::Probe)| {
+        let mut sends = false;
+        let mut visit = |node: hir::Node| {
+            if let hir::Node::Expr(Expr { kind: ExprKind::Call(call), .. }) = node {
+                sends |= matches!(&call.row.codegen, Codegen::Event(event) if !event.ends_probe) && !builtins::changes_map(call.row);
+            }
+        };
+        hir::visit(&probe.body, &mut visit);
+        probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
+        matches!(sampling.get(*index), Some(Sampling::Coupled { .. })) && !sends && !only_deletes(probe)
+    };
+    let all = script.probes.iter().enumerate().filter(|_| settings.max_events > 0);
+    all.filter(is_unlimited).map(|(index, _)| index).collect()
 }
 
 /// Do runs of a probe have weights?

@@ -331,6 +331,7 @@ fn compile_within(
     let adding = adding::maps(script);
     let weights = gates::weights(script, env.settings, &sampling, &adding);
     let (uses_followed, has_return_addresses) = (probe::uses_followed(script), probe::has_return_addresses(script, env));
+    let (coupled, unlimited) = (gates::coupled(script, env, &sampling), gates::unlimited(script, env.settings, &sampling));
     let script_cx = ScriptCx { cx, script, sources, lines, env: *env, hits, sampling, adding, uses_followed, has_return_addresses };
     let compiled_programs = script_cx.programs();
     let followers = script_cx.followers();
@@ -338,17 +339,19 @@ fn compile_within(
     let ScriptCx { cx, lines, sampling, adding, .. } = script_cx;
     let stacks = cx.stack_limits();
     let read_at_end = reading::at_end(script);
-    let maps = script.maps.iter().zip(weights).enumerate().map(|(id, (m, weighted_by))| artifact::Map {
-        name: m.name.clone(),
-        key: m.key.clone(),
-        value: m.value.clone(),
-        double: cx.double(id),
-        slots: cx.slots(id),
-        threads: cx.thread_table(id),
-        adds: adding.contains(&id),
-        read_at_end: read_at_end.contains(&id),
-        weighted_by,
-    });
+    let maps =
+        script.maps.iter().zip(weights.into_iter().zip(coupled)).enumerate().map(|(id, (m, (weighted_by, coupled)))| artifact::Map {
+            name: m.name.clone(),
+            key: m.key.clone(),
+            value: m.value.clone(),
+            double: cx.double(id),
+            slots: cx.slots(id),
+            threads: cx.thread_table(id),
+            adds: adding.contains(&id),
+            read_at_end: read_at_end.contains(&id),
+            weighted_by,
+            coupled,
+        });
     let maps = maps.collect();
     let mut built = cx.build(dumps, known)?;
     built.elf = foreign::linked(built.elf, &env.settings.license, script)?;
@@ -365,7 +368,7 @@ fn compile_within(
     }
     events.sort_by_key(|(i, _)| *i);
     let events = events.into_iter().map(|(_, e)| e).collect();
-    let manifest = Manifest { hits, programs, maps, probes: script.probes.len(), events, problems, followers, stacks, sampling };
+    let manifest = Manifest { hits, programs, maps, probes: script.probes.len(), events, problems, followers, stacks, sampling, unlimited };
     let artifact = Artifact { elf: built.elf, manifest };
     Ok(Compiled {
         artifact,

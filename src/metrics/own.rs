@@ -34,6 +34,7 @@ own_metrics! {
     DROPPED_RUNS: "rbt_dropped_runs", Counter, ["probe"], "Runs that a limit dropped.";
     SAMPLED_RUNS: "rbt_sampled_runs", Counter, ["map"], "Runs for which the values of a map stand, if --max-overhead has sampled them.";
     COUNTED_RUNS: "rbt_counted_runs", Counter, ["map"], "Those of these runs that counted.";
+    DETACHED_SECONDS: "rbt_detached_seconds", Counter, ["map"], "Time for which probes that the values of a map depend on were detached to keep --max-overhead.";
     PROBE_RUN_SECONDS: "rbt_probe_run_seconds", Counter, ["probe"], "Time that the programs of a probe ran while metrics were requested.";
     PROBE_RUNS: "rbt_probe_runs", Counter, ["probe"], "Runs in that time.";
     UNSHOWN_SERIES: "rbt_unshown_series", Gauge, ["map"], "Series of a map beyond max_series.";

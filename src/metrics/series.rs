@@ -346,6 +346,8 @@ fn add_own(state: &State, unshown: &[(String, u64)], to: &mut Vec<Family>) {
         let of = |n: fn(&Weights) -> u64| estimates.iter().map(move |(map, weights)| (vec![(*map).to_string()], n(weights).into()));
         to.push(Family::own(&own::SAMPLED_RUNS, of(|weights| weights.runs)));
         to.push(Family::own(&own::COUNTED_RUNS, of(|weights| weights.passed)));
+        let detached = Family::own(&own::DETACHED_SECONDS, of(|weights| weights.detached_ms));
+        to.push(Family { unit: Some("seconds"), power: 3, ..detached });
     }
     if !unshown.is_empty() {
         to.push(Family::own(&own::UNSHOWN_SERIES, unshown.iter().map(|(map, n)| (vec![map.clone()], (*n).into()))));

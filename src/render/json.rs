@@ -167,7 +167,7 @@ fn limited(limited: &Limited, to: &mut Vec<u8>) {
     let (step, number) = match limited.step {
         Step::Sample { one_in } => ("sample", Some(("one_in", one_in))),
         Step::Detach { permanent: false } => ("detach", None),
-        Step::Detach { permanent: true } => ("detach for good", None),
+        Step::Detach { permanent: true } | Step::DetachToo => ("detach for good", None),
         Step::Attach => ("attach", None),
         Step::StayDetached { .. } => ("stay detached", None),
         Step::Drop { max_events } => ("drop", Some(("max_events", max_events))),

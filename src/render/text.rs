@@ -162,6 +162,7 @@ fn limited(limited: &Limited, to: &mut Vec<u8>) {
         Step::Sample { one_in } => format!("{message}: from now on, one in {one_in} of its runs is sampled"),
         Step::Detach { permanent: false } => format!("{message}: it is detached for some time"),
         Step::Detach { permanent: true } => format!("{message}: it is detached for the rest of the run"),
+        Step::DetachToo => format!("{probe} is detached, too, for the rest of the run: others that use the same maps are"),
         Step::Attach => format!("{probe} is attached again"),
         Step::StayDetached { changed: true } => {
             format!("{probe} stays detached for the rest of the run: its file has changed, and the probe would be at a wrong place")

@@ -330,7 +330,8 @@ impl<'a> RunContext<'a> {
         let Some(estimates) = &self.estimates else { return };
         for map in self.manifest.maps.iter().filter(|map| !map.weighted_by.is_empty()) {
             if let Some(weights) = self.own_weights(map) {
-                estimates.publish(&map.name, weights);
+                let is_detached = self.throttle.as_ref().is_some_and(|throttle| throttle.is_detached(&map.weighted_by));
+                estimates.publish(&map.name, weights, is_detached);
             }
         }
     }

@@ -1,7 +1,8 @@
 //! What limits do to the runs that share maps, as in the prompt: how far the values are estimates, and the steps taken.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use crate::output::{Limited, Step};
 use crate::value::{Weights, add_weights};
@@ -14,9 +15,26 @@ pub struct Estimates {
 
 #[derive(Debug, Default)]
 struct Run {
-    weights: BTreeMap<String, Weights>,
+    weights: BTreeMap<String, Published>,
     /// The last step for each probe that is limited now.
     steps: BTreeMap<String, Step>,
+    /// The maps of probes that are detached for good, and that depend on all others that use them.
+    detached_maps: BTreeSet<String>,
+}
+
+/// How far the values of a map are estimates.
+#[derive(Clone, Copy, Debug)]
+struct Published {
+    weights: Weights,
+    /// The time of this, if a probe is detached from then on.
+    detached_since: Option<Instant>,
+}
+
+impl Published {
+    fn now(&self) -> Weights {
+        let more = self.detached_since.map_or(0, |since| since.elapsed().as_millis() as u64);
+        Weights { detached_ms: self.weights.detached_ms.saturating_add(more), ..self.weights }
+    }
 }
 
 impl Estimates {
@@ -37,18 +55,39 @@ pub struct EstimatesOfRun {
 }
 
 impl EstimatesOfRun {
-    /// Reports how far the values that this run adds to a map are estimates.
-    pub(super) fn publish(&self, map: &str, weights: Weights) {
-        self.with_run(|run| _ = run.weights.insert(map.into(), weights));
+    /// Reports how far the values that this run adds to a map are estimates, and whether one of the probes is detached now.
+    pub(super) fn publish(&self, map: &str, weights: Weights, is_detached: bool) {
+        let published = Published { weights, detached_since: is_detached.then(Instant::now) };
+        self.with_run(|run| _ = run.weights.insert(map.into(), published));
     }
 
     /// Reports a step.
     pub(super) fn publish_step(&self, limited: &Limited) {
         self.with_run(|run| match limited.step {
             Step::Sample { one_in: 1 } | Step::Attach | Step::Pass { .. } => _ = run.steps.remove(&limited.probe),
-            step @ (Step::Sample { .. } | Step::Detach { .. } | Step::StayDetached { .. } | Step::Drop { .. }) => {
+            step @ (Step::Sample { .. } | Step::Detach { .. } | Step::DetachToo | Step::StayDetached { .. } | Step::Drop { .. }) => {
                 _ = run.steps.insert(limited.probe.clone(), step);
             }
+        });
+    }
+
+    /// Reports that probes are detached for good that depend on all others that use these maps.
+    pub(super) fn publish_detached(&self, maps: &[String]) {
+        self.with_run(|run| run.detached_maps.extend(maps.iter().cloned()));
+    }
+
+    /// Do other runs have such probes, of one of these maps?
+    pub(super) fn has_detached(&self, maps: &[String]) -> bool {
+        let runs = self.all.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut others = runs.iter().filter(|(number, _)| Some(**number) != self.run);
+        others.any(|(_, run)| maps.iter().any(|map| run.detached_maps.contains(map)))
+    }
+
+    /// The run has ended: no other depends on its probes.
+    pub(super) fn end(&self) {
+        self.with_run(|run| {
+            run.detached_maps.clear();
+            run.weights.values_mut().for_each(|of| *of = Published { weights: of.now(), detached_since: None });
         });
     }
 
@@ -56,7 +95,7 @@ impl EstimatesOfRun {
     pub(super) fn of_others(&self, map: &str) -> Option<Weights> {
         let runs = self.all.runs.lock().unwrap_or_else(PoisonError::into_inner);
         let others = runs.iter().filter(|(number, _)| Some(**number) != self.run);
-        others.filter_map(|(_, run)| run.weights.get(map).copied()).fold(None, |sum, of| add_weights(sum, Some(of)))
+        others.filter_map(|(_, run)| run.weights.get(map).map(Published::now)).fold(None, |sum, of| add_weights(sum, Some(of)))
     }
 
     fn with_run(&self, change: impl FnOnce(&mut Run)) {

@@ -143,6 +143,12 @@ impl EventLoop<'_> {
         configure(&mut self.context, self.options);
         self.context.inherit(begun.predecessor_state, self.options.scrapes.as_deref())?;
         begun.first.into_iter().for_each(|output| self.context.say(output));
+        if self.cx.settings.warning_level > 0 {
+            self.cx.manifest.unlimited_programs().for_each(|name| {
+                let why = "others use what its runs store, so each run counts, and it prints nothing";
+                self.context.warn(&format!("WARNING: --max-events does not limit {name}: {why}"));
+            });
+        }
         self.context.flush(true);
         super::notify(&mut self.options.notify_fd)?;
         if let Some(attached) = self.options.on_attached.take() {
@@ -189,7 +195,11 @@ impl EventLoop<'_> {
         }
         context.stacks.make_room(&context.loaded.state, done.is_complete);
         if let Some(mut throttle) = context.throttle.take() {
-            let steps = throttle.update(self.cx, self.links, self.sys, self.files);
+            let mut steps = throttle.update(self.cx, self.links, self.sys, self.files);
+            if let Some(estimates) = &context.estimates {
+                estimates.publish_detached(&throttle.detached_maps());
+                steps.extend(throttle.follow_others(self.cx, self.links, estimates));
+            }
             context.throttle = Some(throttle);
             context.publish_weights();
             for step in steps {
@@ -323,6 +333,12 @@ impl EventLoop<'_> {
             // if the kernel does not stop it, only the output of running programs is lost
             true => with_loop_deadline(state.flags(), MAX_WRITER_WAIT * 10, || grace_period::stop(state)).unwrap_or_default(),
             false => state.stop(),
+        }
+        if let Some(throttle) = &mut self.context.throttle {
+            throttle.end();
+        }
+        if let Some(estimates) = &self.context.estimates {
+            estimates.end();
         }
         self.links.detach_from_own_files(self.cx.manifest);
     }

@@ -122,6 +122,7 @@ fn counts() -> Map {
         adds: false,
         read_at_end: false,
         weighted_by: Vec::new(),
+        coupled: Vec::new(),
     }
 }
 

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use super::attach::{self, Links};
 use super::cost::{self, Cost, Statistics};
+use super::estimates::EstimatesOfRun;
 use super::replaced_files::Files;
 use super::{SessionCx, entry_cost};
 use crate::codegen::artifact::{Gate, Program, Sampling};
@@ -95,6 +96,8 @@ pub(super) struct Throttle {
     /// When marks of threads that have ended were last removed.
     swept: Instant,
     groups: Vec<ProbeGroup>,
+    /// When the programs were stopped.
+    ended: Option<Instant>,
     measured_at: Instant,
     /// The number of next intervals that are short.
     short_intervals: u32,
@@ -121,6 +124,8 @@ struct ProbeGroup {
     gate: Option<usize>,
     probes: Vec<usize>,
     programs: Vec<usize>,
+    /// The maps that other entries of the prompt may use, on which its probes depend.
+    maps: Vec<String>,
     /// Some of its probes are on the returns of the calls that others enter.
     has_returns: bool,
     /// Nanoseconds to enter and leave its programs, on average.
@@ -173,6 +178,7 @@ impl Throttle {
                         gate,
                         probes: vec![probe],
                         programs,
+                        maps: Vec::new(),
                         has_returns,
                         entry: 0.0,
                         one_in: 1,
@@ -198,6 +204,10 @@ impl Throttle {
                 group.entry = all / group.programs.len().max(1) as f64;
             }
         }
+        for (_, group) in &mut groups {
+            let maps = manifest.maps.iter().filter(|map| map.coupled.iter().any(|probe| group.probes.contains(probe)));
+            group.maps = maps.map(|map| map.name.clone()).collect();
+        }
         let groups = groups.into_iter().map(|(_, group)| group).collect();
         let throttle = Self {
             budget,
@@ -205,6 +215,7 @@ impl Throttle {
             fractional_events: 0.0,
             swept: Instant::now(),
             groups,
+            ended: None,
             measured_at: Instant::now(),
             short_intervals: 0,
             still_ticks: 0,
@@ -249,10 +260,39 @@ impl Throttle {
         self.groups.iter().filter(|g| g.probes.iter().any(|p| probes.contains(p))).map(|g| g.reductions).sum()
     }
 
+    /// Is one of these probes detached?
+    pub fn is_detached(&self, probes: &[usize]) -> bool {
+        self.ended.is_none() && self.groups.iter().any(|g| g.detached.is_some() && g.probes.iter().any(|p| probes.contains(p)))
+    }
+
     /// The time for which these probes were detached; of several, the longest.
     pub fn detached_time(&self, probes: &[usize]) -> Duration {
-        let of = |g: &ProbeGroup| g.detached_for + g.detached.map_or(Duration::ZERO, |since| since.elapsed());
+        let until = self.ended.unwrap_or_else(Instant::now);
+        let of = |g: &ProbeGroup| g.detached_for + g.detached.map_or(Duration::ZERO, |since| until.saturating_duration_since(since));
         self.groups.iter().filter(|g| g.probes.iter().any(|p| probes.contains(p))).map(of).max().unwrap_or_default()
+    }
+
+    /// The programs have been stopped.
+    pub fn end(&mut self) {
+        self.ended = Some(Instant::now());
+    }
+
+    /// Detaches the probes that depend on others which the runs that share maps with this one have detached.
+    pub fn follow_others(&mut self, cx: &SessionCx, links: &mut Links, estimates: &EstimatesOfRun) -> Vec<Limited> {
+        let limit = self.budget.unwrap_or(0.0) * 100.0;
+        let is_to_follow = |group: &&mut ProbeGroup| group.detached.is_none() && estimates.has_detached(&group.maps);
+        let detach = |group: &mut ProbeGroup| {
+            let limited = Limited { probe: group.name.clone(), step: Step::DetachToo, share: group.share * 100.0, limit };
+            group.detach(cx, links);
+            estimates.publish_detached(&group.maps);
+            limited
+        };
+        self.groups.iter_mut().filter(is_to_follow).map(detach).collect()
+    }
+
+    /// The maps of the probes that are detached for good, and on which probes of other runs depend.
+    pub fn detached_maps(&self) -> Vec<String> {
+        self.groups.iter().filter(|group| group.detached.is_some()).flat_map(|group| group.maps.iter().cloned()).collect()
     }
 
     /// Lets runs and events pass, and takes a step if it is time to. Returns the steps.
@@ -281,7 +321,9 @@ impl Throttle {
                 self.reduce_cost(cx, links, budget, share)
             } else {
                 self.calm_ticks += 1;
-                let time = self.calm_ticks >= RECOVERY_TICKS && self.excess_ns <= 0.0 && share < budget * 0.5;
+                // the programs of a run that is paused do nothing
+                let paused = cx.loaded.state.stopped();
+                let time = !paused && self.calm_ticks >= RECOVERY_TICKS && self.excess_ns <= 0.0 && share < budget * 0.5;
                 time.then(|| self.undo_step(cx, links, (sys, files), budget, share)).flatten()
             };
             steps.extend(step);
@@ -410,17 +452,8 @@ impl Throttle {
             group.one_in = one_in;
             return Some(limited(group, Step::Sample { one_in }));
         }
-        if let Some(gate) = group.gate {
-            cx.loaded.state.set_gate(gate, Gate::CLOSED, 0);
-            cx.loaded.state.refuse_entries(gate);
-        }
-        for program in &group.programs {
-            links.detach(*program);
-        }
-        group.detached = Some(Instant::now());
-        group.reductions += 1;
         let step = limited(group, Step::Detach { permanent: group.gate.is_none() });
-        (group.share, group.entries) = (0.0, 0.0);
+        group.detach(cx, links);
         Some(step)
     }
 
@@ -460,6 +493,19 @@ impl Throttle {
 }
 
 impl ProbeGroup {
+    fn detach(&mut self, cx: &SessionCx, links: &mut Links) {
+        if let Some(gate) = self.gate {
+            cx.loaded.state.set_gate(gate, Gate::CLOSED, 0);
+            cx.loaded.state.refuse_entries(gate);
+        }
+        for program in &self.programs {
+            links.detach(*program);
+        }
+        self.detached = Some(Instant::now());
+        self.reductions += 1;
+        (self.share, self.entries) = (0.0, 0.0);
+    }
+
     /// Attaches its programs again. The error is whether a file has changed: the places of its probes, which are attached by path, would
     /// be wrong.
     fn attach(&self, cx: &SessionCx, links: &mut Links, sys: &dyn TargetInfo, files: &Files) -> Result<(), bool> {

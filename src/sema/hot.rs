@@ -1,7 +1,7 @@
 //! Warns about probes that are known to be hot and report each event: rbt and the reader of its output may not keep up, and
 //! the traced programs become slower.
 
-use super::hir::{Call, Expr, ExprKind, Function, Probe, Stmt, StmtKind};
+use super::hir::{Call, Expr, ExprKind, Function, Node, Probe, Stmt, StmtKind};
 use crate::builtins::Codegen;
 use crate::diag::Diagnostic;
 use crate::probes::{Env, hot_site};
@@ -58,8 +58,9 @@ fn effect(stmt: &Stmt, functions: &[Function]) -> Effect {
             },
             ExprKind::CallFn(id, _) => functions.get(*id).map_or(Effect::Continues, |f| reports(&f.body)),
             ExprKind::Block(body, _) => reports(body),
-            _ => Effect::Continues,
+            _ => of_value(e, functions),
         },
+        StmtKind::SetVar(_, e) | StmtKind::SetMap { value: e, .. } => of_value(e, functions),
         // `if (pid != 1) { return; }`, as opposed to `if (pid == 1)`
         StmtKind::If { cond, then, .. } if then.iter().any(leaves) => {
             if matches!(cond.kind, ExprKind::Binary(BinOp::Eq, ..)) {
@@ -71,9 +72,7 @@ fn effect(stmt: &Stmt, functions: &[Function]) -> Effect {
         StmtKind::If { cond, then, .. } if !rejects_most(cond) => reports(then),
         StmtKind::Repeat { body, .. } => reports(body),
         StmtKind::Return(_) => Effect::Leaves,
-        StmtKind::SetVar(..)
-        | StmtKind::ZeroVar(_)
-        | StmtKind::SetMap { .. }
+        StmtKind::ZeroVar(_)
         | StmtKind::Aggregate { .. }
         | StmtKind::If { .. }
         | StmtKind::While { .. }
@@ -82,6 +81,17 @@ fn effect(stmt: &Stmt, functions: &[Function]) -> Effect {
         | StmtKind::Break
         | StmtKind::Continue => Effect::Continues,
     }
+}
+
+/// What computing a value does: the functions that it calls may report.
+fn of_value(e: &Expr, functions: &[Function]) -> Effect {
+    let mut reports = false;
+    e.visit(&mut |node| {
+        if let Node::Expr(Expr { kind: ExprKind::CallFn(id, _), .. }) = node {
+            reports |= functions.get(*id).is_some_and(|f| reports_all(&f.body, functions));
+        }
+    });
+    if reports { Effect::Reports } else { Effect::Continues }
 }
 
 /// Does it end the probe?

@@ -408,7 +408,10 @@ impl std::fmt::Display for Weights {
         }
         if self.detached_ms > 0 {
             let separator = if is_sampled { ", " } else { "" };
-            write!(f, "{separator}not traced for {:.1} s", self.detached_ms as f64 / 1000.0)?;
+            match self.detached_ms {
+                ms @ ..100 => write!(f, "{separator}not traced for {ms} ms")?,
+                ms => write!(f, "{separator}not traced for {:.1} s", ms as f64 / 1000.0)?,
+            }
         }
         Ok(())
     }
