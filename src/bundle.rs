@@ -37,7 +37,7 @@ use crate::system::portability::requirements::{Difference, Requirements};
 /// The first bytes of a bundle.
 const MAGIC: &[u8; 8] = b"\x7frbtBPF\n";
 /// The version of the format, including that of the description.
-const FORMAT: u32 = 8;
+const FORMAT: u32 = 9;
 /// Size of the trailer after a bundle in a program.
 const TRAILER: u64 = 8 + MAGIC.len() as u64;
 /// Maximum size of a bundle, and of an object in it.
@@ -95,6 +95,8 @@ pub struct Variant {
     /// The relocations for their numbers.
     pub relocations: Vec<Relocation>,
     manifest: Manifest,
+    /// The attach points that the code lacks, because these kernels do not have them.
+    absent: Vec<AbsentPoint>,
     /// Size of the object in bytes.
     size: u64,
     /// Size of the compressed object.
@@ -103,6 +105,22 @@ pub struct Variant {
     /// of it is zero.
     #[serde(skip)]
     packed: Vec<u8>,
+}
+
+/// The warning of an attach point that is ignored because it does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AbsentPoint {
+    /// What is missing, and the place in the script.
+    pub message: String,
+    /// What happens instead.
+    pub help: Option<String>,
+}
+
+impl AbsentPoint {
+    /// In the form of the warnings about sites that a run does not find.
+    pub fn to_failure(&self) -> Failure {
+        Failure { help: self.help.clone(), ..Failure::new(self.message.clone()) }
+    }
 }
 
 impl Variant {
@@ -118,12 +136,22 @@ impl Variant {
         let Artifact { elf, manifest } = artifact;
         let packed = pack(&elf);
         let (size, packed_size) = (elf.len() as u64, packed.len() as u64);
-        Self { made_for: String::new(), requirements, relocations, manifest, size, packed_size, packed }
+        Self { made_for: String::new(), requirements, relocations, manifest, absent: Vec::new(), size, packed_size, packed }
     }
 
     /// Sets the description of the kernels.
     pub fn with_target(self, made_for: String) -> Self {
         Self { made_for, ..self }
+    }
+
+    /// Sets the attach points that it lacks.
+    pub fn with_absent(self, absent: Vec<AbsentPoint>) -> Self {
+        Self { absent, ..self }
+    }
+
+    /// The attach points that it lacks.
+    pub fn absent(&self) -> &[AbsentPoint] {
+        &self.absent
     }
 
     /// Would every kernel on which this variant runs get the same code from the other one?
@@ -132,6 +160,7 @@ impl Variant {
         self.packed == other.packed
             && self.relocations == other.relocations
             && self.requirements == other.requirements
+            && self.absent == other.absent
             && text(self) == text(other)
     }
 
@@ -423,12 +452,17 @@ impl Bundle {
             let message = format!("the bundle does not run with the files of this machine: {unfit}");
             return Err(Failure::new(message).code("bundle").help("build it on a machine with the same files"));
         }
-        if let Incompatibility::Differs(all) = &unfit
-            && all.iter().any(Difference::is_of_types)
-            && let Some(missing) = sys.types_missing()
-        {
-            let failure = Failure::new(missing.what).code("bundle");
-            return Err(missing.help.into_iter().fold(failure, Failure::help));
+        if let Incompatibility::Differs(all) = &unfit {
+            let types = || all.iter().any(Difference::is_of_types).then(|| sys.types_missing()).flatten();
+            let missing = all.iter().find_map(|difference| difference.unanswered(sys)).or_else(types);
+            if let Some(missing) = missing {
+                let failure = Failure::new(missing.what).code("bundle");
+                return Err(missing.help.into_iter().fold(failure, Failure::help));
+            }
+            if all.iter().all(Difference::is_of_machine) {
+                let message = format!("the bundle does not run on this machine: {unfit}");
+                return Err(Failure::new(message).code("bundle").help("build it on this machine, or run the script with rbt"));
+            }
         }
         let message = format!("the bundle does not run on this kernel: of what was compiled for {}, {unfit}", variant.made_for);
         Err(Failure::new(message).code("bundle").help(
@@ -496,7 +530,7 @@ mod tests {
     use super::*;
     use crate::settings::Settings;
     use crate::system::fake::Fake;
-    use crate::system::portability::questions::Recorder;
+    use crate::system::portability::questions::{Question, Recorder};
     use crate::system::portability::requirements::RecordedAnswer;
     use crate::system::{Feature, TargetInfo};
 
@@ -562,6 +596,15 @@ mod tests {
         let other = Fake::new("").unwrap();
         let failure = bundle.artifact(&other, 0).unwrap_err();
         assert!(failure.message.contains("bpf_loop"), "{failure:?}");
+        // what the runner may not read is no difference of the kernel
+        let sys = Fake::new("tracepoint a:one { int n; }").unwrap();
+        let question = Question::Tracepoint("a".into(), "one".into());
+        let requirements = Requirements::new(&[RecordedAnswer::new(question, &sys)], &BTreeSet::new(), &[]);
+        let variants = bundle.variants.iter().map(|variant| Variant { requirements: requirements.clone(), ..variant.clone() }).collect();
+        let of_event = Bundle { variants, ..bundle.clone() };
+        let why = |there: &str| of_event.artifact(&Fake::new(there).unwrap(), 0).unwrap_err().message;
+        assert_eq!(why("no tracefs"), Fake::new("no tracefs").unwrap().tracepoints().unwrap_err().what);
+        assert!(why("tracepoint a:one { long n; }").contains("does not run on this kernel"));
         let newer = Bundle { rbt: "99.0.0".into(), ..bundle.clone() };
         assert!(newer.artifact(&other, 0).unwrap_err().message.contains("99.0.0"));
         let foreign = Bundle { arch: "vax".into(), ..bundle };
@@ -615,7 +658,7 @@ mod tests {
         for text in ["", "{}", "[]", "null", deep.as_str()] {
             assert!(matches!(Bundle::from_bytes(&forged(text)), Err(BundleError::Unreadable(_))), "{}", text.get(..9).unwrap_or(text));
         }
-        assert_eq!(Bundle::from_bytes(&[&MAGIC[..], &9u32.to_le_bytes()].concat()).unwrap_err(), BundleError::Format(9));
-        assert!(BundleError::Format(9).of("x").help.unwrap().contains("newer"));
+        assert_eq!(Bundle::from_bytes(&[&MAGIC[..], &99u32.to_le_bytes()].concat()).unwrap_err(), BundleError::Format(99));
+        assert!(BundleError::Format(99).of("x").help.unwrap().contains("newer"));
     }
 }

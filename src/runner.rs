@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::builtins::options::ArgumentValues;
-use crate::bundle::Bundle;
+use crate::bundle::{AbsentPoint, Bundle, Variant};
 use crate::cli::build::{RunnerCommand, compiled, parse_run};
 use crate::cli::{self, Run};
 use crate::codegen::artifact::{Manifest, Program};
@@ -176,7 +176,13 @@ fn run(run: &Run, place: &BundleLocation, machine: Machine, mut budget: Option<&
             break Err(Failure::new(e).code("bad-option"));
         }
         match find_sites(&mut artifact.manifest, &env) {
-            Ok(warnings) if run.warnings => warn_of_sites(warnings, run.color),
+            Ok(mut warnings) if run.warnings => {
+                let absent = bundle.variants.get(variant).map_or(&[][..], Variant::absent);
+                let is_new = |point: &&AbsentPoint| !warnings.iter().any(|warning| warning.message == point.message);
+                let more: Vec<Failure> = absent.iter().filter(is_new).map(AbsentPoint::to_failure).collect();
+                warnings.extend(more);
+                warn_of_sites(warnings, run.color);
+            }
             Ok(_) => {}
             // another variant may have the code for them
             Err(why) => {

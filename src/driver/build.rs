@@ -8,12 +8,12 @@ use super::late_bound;
 use super::relocate::{FixedParts, Template, template};
 use super::{compile, start};
 use crate::builtins::options::RunArguments;
-use crate::bundle::{Bundle, BundleInfo, CheckedKernel, Variant};
+use crate::bundle::{AbsentPoint, Bundle, BundleInfo, CheckedKernel, Variant};
 use crate::cli::build::{Build, Runner};
 use crate::cli::{Action, Run};
 use crate::codegen::{self, artifact::Artifact};
 use crate::compat;
-use crate::diag::{self, Diagnostics, Severity};
+use crate::diag::{self, Diagnostic, Diagnostics, Severity, Source};
 use crate::emit::Dumps;
 use crate::exe;
 use crate::failure::{Failure, reason};
@@ -24,7 +24,7 @@ use crate::frontend::{self, Checked, Frontend};
 use crate::input;
 use crate::launch::require::require_privileges;
 use crate::launch::resolve::resolve;
-use crate::probes::Env;
+use crate::probes::{Env, search};
 use crate::progress::Progress;
 use crate::runtime::{self, Options};
 use crate::sema;
@@ -274,7 +274,8 @@ fn variant_for(
     let recorder = Recorder::new(target);
     let (checked, artifact) = compile_silently(front, tree, without)(&recorder)?;
     let record = recorder.portable().map_err(|what| format!("the script needs {what}, which holds for one machine only"))?;
-    let compiled = variant(front, tree, &checked.env(target), without, (record, &artifact), fixed).with_target(format!("Linux {release}"));
+    let compiled = variant(front, tree, &checked.env(target), without, (record, &artifact), fixed);
+    let compiled = compiled.with_target(format!("Linux {release}")).with_absent(absent(&front.sources, &checked.warnings));
     compiled.artifact(target).map_err(|unfit| unfit.to_string())?;
     Ok((checked, compiled))
 }
@@ -364,7 +365,8 @@ fn compile_variant(
             Failure::new(format!("cannot build the script: it needs {what}, which is valid on this machine only")).code("bundle")
         })?;
         let artifact = &compiled.artifact;
-        let compiled_variant = variant(front, tree, &checked.env(target), &without, (record, artifact), fixed).with_target(this_kernel());
+        let compiled_variant = variant(front, tree, &checked.env(target), &without, (record, artifact), fixed);
+        let compiled_variant = compiled_variant.with_target(this_kernel()).with_absent(absent(&front.sources, &checked.warnings));
         let artifact = compiled_variant
             .artifact(target)
             .map_err(|e| Failure::new(format!("the bundle does not run on this kernel: {e}")).code("bundle"))?;
@@ -398,12 +400,23 @@ fn try_variant(front: &Frontend, tree: &ast::Script, sys: &Live, kind: &Kind, ma
             without.extend(refused);
             continue;
         }
-        let compiled_variant =
-            variant(front, tree, &checked.env(&target), &without, (record, &artifact), fixed).with_target(kind.name.clone());
+        let compiled_variant = variant(front, tree, &checked.env(&target), &without, (record, &artifact), fixed);
+        let compiled_variant = compiled_variant.with_target(kind.name.clone()).with_absent(absent(&front.sources, &checked.warnings));
         let artifact = compiled_variant.artifact(&target).ok()?;
         runtime::load(&artifact, &checked.env(sys), Options::default()).ok()?;
         return Some(compiled_variant);
     }
+}
+
+/// The warnings about attach points that a kernel does not have.
+fn absent(sources: &[Source], warnings: &Diagnostics) -> Vec<AbsentPoint> {
+    let point = |d: &Diagnostic| {
+        let source = sources.get(usize::from(d.span.source));
+        let line = |source: &Source| source.text.bytes().take(d.span.start as usize).filter(|byte| *byte == b'\n').count() + 1;
+        let place = source.map(|source| format!("{}:{}: ", source.name, line(source))).unwrap_or_default();
+        AbsentPoint { message: format!("{place}{}", d.message), help: d.help.clone() }
+    };
+    warnings.0.iter().filter(|d| search::tells_of_absence(d)).map(point).collect()
 }
 
 /// Adds relocations and requirements.

@@ -169,12 +169,21 @@ pub fn with_alternative(d: Diagnostic, names: &[&str]) -> Diagnostic {
         return d;
     }
     let instead = match names {
-        [] => "the probe is skipped".to_string(),
-        [one] => format!("the probe attaches by {one}"),
-        [one, rest @ ..] => format!("the probe attaches by {one} and {} more", rest.len()),
+        [] => SKIPPED.to_string(),
+        [one] => format!("{ATTACHED_BY} {one}"),
+        [one, rest @ ..] => format!("{ATTACHED_BY} {one} and {} more", rest.len()),
     };
     let help = d.help.as_ref().map_or(instead.clone(), |help| format!("{instead}; {help}"));
     d.help(help)
+}
+
+const SKIPPED: &str = "the probe is skipped";
+const ATTACHED_BY: &str = "the probe attaches by";
+
+/// Is it about an ignored attach point?
+pub fn tells_of_absence(d: &Diagnostic) -> bool {
+    let help = d.help.as_deref().unwrap_or_default();
+    d.severity == Severity::Warning && (help.starts_with(SKIPPED) || help.starts_with(ATTACHED_BY))
 }
 
 /// An attach point as written.

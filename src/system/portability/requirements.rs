@@ -14,7 +14,7 @@ use super::questions::{Question, digest};
 use crate::system::kernel_types::Prototype;
 use crate::system::machine::glob;
 use crate::system::machine::live::BINARY_IDS;
-use crate::system::{Feature, TargetInfo};
+use crate::system::{Feature, Missing, TargetInfo};
 use crate::types::Struct;
 
 /// A query with one target's answer, with the IDs of that target.
@@ -22,13 +22,15 @@ use crate::types::Struct;
 pub struct RecordedAnswer {
     question: Question,
     answer: Answer,
+    contents: Option<u128>,
 }
 
 impl RecordedAnswer {
     /// The same query with the same target.
     pub fn new(question: Question, sys: &dyn TargetInfo) -> Self {
         let answer = Answer::query(&question, sys);
-        Self { question, answer }
+        let contents = sufficient_contents(&question, sys);
+        Self { question, answer, contents }
     }
 
     /// The parts of the answer that may differ elsewhere, with their values if they are numbers.
@@ -171,6 +173,17 @@ struct Requirement {
     free: BTreeSet<Part>,
     /// The digest of the rest.
     digest: u128,
+    /// See [`sufficient_contents`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    contents: Option<u128>,
+}
+
+/// If the contents of a file determine the answer: their digest. A file with the same build ID has the same code, although its debug
+/// information may have been removed.
+fn sufficient_contents(question: &Question, sys: &dyn TargetInfo) -> Option<u128> {
+    let Question::Retval(path, _) = question else { return None };
+    let has_id = sys.binary(path).is_ok_and(|binary| !binary.build_id.is_empty());
+    has_id.then(|| digest(&Answer::query(&Question::Contents(path.clone()), sys)))
 }
 
 /// The answers that a kernel must give.
@@ -198,6 +211,26 @@ impl Difference {
     pub fn is_of_types(&self) -> bool {
         self.0.is_of_types()
     }
+
+    /// Is it about the machine, not its kernel?
+    pub fn is_of_machine(&self) -> bool {
+        self.is_of_file() || matches!(self.0, Question::CgroupId(..) | Question::PidNamespace | Question::Counts(..))
+    }
+
+    /// Why this machine cannot answer: its user, for example, may not read the description.
+    #[allow(clippy::wildcard_enum_match_arm)] // the others can be answered, or differ in the reason
+    pub fn unanswered(&self, sys: &dyn TargetInfo) -> Option<Missing> {
+        match &self.0 {
+            Question::HasTracepoint(category, name) => sys.has_tracepoint(category, name).err(),
+            Question::Tracepoint(category, name) => sys.tracepoint(category, name).err(),
+            Question::MatchingTracepoints(category, name) => sys.matching_tracepoints(category, name).err(),
+            Question::MatchingRawTracepoints(module, name) => sys.matching_raw_tracepoints(module, name).err(),
+            Question::MatchingFunctions(name, module) => sys.matching_functions(name, module).err(),
+            Question::FunctionHomes(name) => sys.function_homes(name).err(),
+            Question::CgroupId(path) => sys.cgroup_id(path).err(),
+            _ => None,
+        }
+    }
 }
 
 /// The bit of the ID of a struct that no answer contains.
@@ -218,7 +251,7 @@ impl Requirements {
             let free: BTreeSet<Part> = free.iter().filter(|(structure, _)| *structure == index).map(|(_, part)| part.clone()).collect();
             let digest = one.answer.clone().digest(&free);
             let is_unused = free.contains(&Part::All);
-            requirements.push(Requirement { question, free, digest });
+            requirements.push(Requirement { question, free, digest, contents: one.contents });
             if is_unused {
                 continue;
             }
@@ -245,7 +278,8 @@ impl Requirements {
                 .filter(|_| !one.free.contains(&Part::All))
                 .map(|question| Answer::query(&question, sys));
             // without the struct, the difference is in the query that returned it
-            let fits = answer.as_ref().is_none_or(|answer| self.fits(one, answer));
+            let has_contents = || one.contents.is_some() && one.contents == sufficient_contents(&one.question, sys);
+            let fits = answer.as_ref().is_none_or(|answer| self.fits(one, answer)) || has_contents();
             if !fits {
                 differences.push(Difference(one.question.clone()));
             }
@@ -303,13 +337,13 @@ impl Requirements {
         }
     }
 
-    /// The matches of patterns that must be the same.
+    /// The matches of patterns, and the cgroups, that must be the same.
     #[allow(clippy::wildcard_enum_match_arm)] // the others are not about places
     pub fn fixed_places(&self) -> impl Iterator<Item = String> {
         let is_fixed = |one: &&Requirement| match one.question {
             Question::MatchingTracepoints(..) | Question::MatchingFunctions(..) => one.free.is_empty(),
             Question::ResolveBinary(..) => one.free.is_empty(),
-            Question::MatchingRawTracepoints(..) => true,
+            Question::MatchingRawTracepoints(..) | Question::CgroupId(..) => true,
             _ => false,
         };
         self.asked.iter().filter(is_fixed).map(|one| one.question.to_string())
@@ -403,7 +437,7 @@ mod tests {
     fn only_files_that_are_looked_for_have_other_names() {
         let answer = Answer::Files(Ok(vec![PathBuf::from("/bin/demo").into()]));
         let varies = |name: &str| {
-            let answer = RecordedAnswer { question: Question::ResolveBinary(name.into()), answer: answer.clone() };
+            let answer = RecordedAnswer { question: Question::ResolveBinary(name.into()), answer: answer.clone(), contents: None };
             answer.parts().iter().any(|(part, _)| *part == Part::Names)
         };
         assert_eq!(["demo", "/bin/demo", "/bin/d*"].map(varies), [true, false, true]);
@@ -446,7 +480,7 @@ mod tests {
         let may_call = |callable: bool| {
             let question = Question::MayCall("bpf_task_from_pid".into(), 1);
             let answer = Answer::Other(digest(&callable));
-            Requirements::new(&[RecordedAnswer { question, answer }], &BTreeSet::new(), &[])
+            Requirements::new(&[RecordedAnswer { question, answer, contents: None }], &BTreeSet::new(), &[])
         };
         let fits = |required: &Requirements, callable: bool| required.fits(&required.asked[0], &Answer::Other(digest(&callable)));
         assert!(fits(&may_call(false), true) && fits(&may_call(false), false));
