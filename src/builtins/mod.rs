@@ -40,6 +40,7 @@ mod user_side;
 use std::cell::RefCell;
 
 pub use cgroup::names_container;
+pub use sampling::KEYED_LIMIT;
 pub use stacks::{IncompleteStacks, contains_user_stack};
 pub use user_side::{AggregateSide, EventSide, UserSide, aggregate, counts_events, user_side};
 

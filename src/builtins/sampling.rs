@@ -9,12 +9,18 @@ use crate::types::{Int, Type};
 
 const U64: Int = Int { bytes: 8, signed: false };
 /// A state of `ratelimit` is one word, so that one instruction replaces it: these bits count the passed events, and the
-/// bits above them hold the number of the interval.
+/// bits above them hold the start of the interval, in ticks.
 const COUNT_BITS: u64 = 32;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
+/// The size of what a function gets: N and the length of a tick.
+const GIVEN: u32 = 16;
+/// Ticks in an interval.
+const TICKS: u64 = 1024;
+/// The prefix of the names of maps for limits that have keys.
+pub const KEYED_LIMIT: &str = "ratelimit_";
 /// The shortest interval in nanoseconds. Who writes a smaller number, such as 1, means another unit.
 const MIN_INTERVAL: i64 = 100_000;
-/// The largest N: with a larger one, the count could overflow into the number of the interval.
+/// The largest N: with a larger one, the count could overflow into the start of the interval.
 const MAX_PERIOD: i64 = i32::MAX as i64;
 
 pub(super) const ROWS: &[Builtin] = &[
@@ -35,7 +41,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         codegen: Codegen::Effect(limit),
-        doc: "True for the first n events in each interval (1s; at least 100us), on all CPUs together, or for the first n of each key. Each place in the script and each use of a macro has its own limit. rbt remembers the max_map_keys most recently used keys; others start again. Before Linux 5.12, simultaneous events on several CPUs can exceed it.",
+        doc: "True for the first n events in each interval (1s; at least 100us), which begins with an event, on all CPUs together, or for the first n of each key. Each place in the script and use of a macro has its own limit. It forgets keys beyond the max_map_keys most recent ones. Before Linux 5.12, simultaneous events can exceed it.",
         example: "tracepoint:syscalls:sys_enter_openat /ratelimit(10, 1s, comm)/ { printf(\"%s %s\\n\", comm, str(args.filename)); }",
     },
 ];
@@ -65,14 +71,9 @@ fn limit_type(f: &CallInfo) -> Result<Type, Diagnostic> {
 
 fn limit<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
     // uses of a macro are different expansions of one place
-    let name = format!("ratelimit_{}_{}_{}", u.span.source, u.span.start, u.span.expansion);
+    let name = format!("{KEYED_LIMIT}{}_{}_{}", u.span.source, u.span.start, u.span.expansion);
     let state = match args.get(2) {
-        None => {
-            let def = MapDef { kind: MapKind::Array, key_size: 4, value_size: 8, max_entries: 1, flags: 0 };
-            let map = e.declare_map(&name, def);
-            let key = e.key(None, None);
-            e.lookup(map, key)
-        }
+        None => e.limit_state(&name),
         Some(key) => {
             let max_period = u32::try_from(u.const_at(2)).unwrap_or(u32::MAX);
             let def = MapDef { kind: MapKind::LruHash, key_size: key.ty.size(), value_size: 8, max_entries: max_period, flags: 0 };
@@ -85,21 +86,39 @@ fn limit<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Ope
     let no = e.int(0);
     e.store(passes, 0, 8, no);
     let found = e.cmp(Cmp::Ne, e.addr(state), e.int(0));
-    e.if_(found, |e| take_token(e, state, passes, [u.const_at(0) as u64, u.const_at(1) as u64]));
+    let numbers = [u.const_at(0) as u64, (u.const_at(1) as u64).div_ceil(TICKS)].map(|number| e.int(number));
+    e.if_(found, |e| {
+        let passed = if e.shares_code() {
+            // the verifier follows the attempts, so it checks them once
+            let given = e.alloc(GIVEN);
+            for (at, number) in (0..).step_by(8).zip(numbers) {
+                e.store(given, at, 8, number);
+            }
+            e.call_on_memory("take_token", [(state, 8), (given, GIVEN)], |e, state, given| {
+                let numbers = [e.load(given, 0, U64), e.load(given, 8, U64)];
+                take_token(e, state, numbers)
+            })
+        } else {
+            take_token(e, state, numbers)
+        };
+        e.store(passes, 0, 8, passed);
+    });
     let passes = e.load(passes, 0, U64);
     Operand::reg(u.ty.clone(), passes)
 }
 
-/// Takes one of the `n` events of this interval, if any is left, and stores whether it did.
-fn take_token<'c>(e: &mut Builder<'_, 'c>, state: PointerValue<'c>, passes: PointerValue<'c>, [n, interval]: [u64; 2]) {
+/// Takes one of the `n` events of this interval, if any is left. The result is whether it did. `tick`: the length of one.
+fn take_token<'c>(e: &mut Builder<'_, 'c>, state: PointerValue<'c>, [n, tick]: [IntValue<'c>; 2]) -> IntValue<'c> {
+    let passes = e.scalar_slot();
+    let no = e.int(0);
+    e.store(passes, 0, 8, no);
     let now = e.call(Helper::KtimeGetNs, &[]);
-    let number = e.div(now, e.int(interval), false, false);
-    let number = e.shl(number, e.int(COUNT_BITS));
+    let now = e.div(now, tick, false, false);
     // a full interval needs no attempt, which would write to the state
-    let (_, first) = one_more(e, state, number, n);
+    let (_, first) = one_more(e, state, now, n);
     e.if_(first, |e| {
         if !e.target.atomic_fetch.holds() {
-            let (more, _) = one_more(e, state, number, n);
+            let (more, _) = one_more(e, state, now, n);
             let yes = e.int(1);
             e.store(state, 0, 8, more);
             return e.store(passes, 0, 8, yes);
@@ -109,7 +128,7 @@ fn take_token<'c>(e: &mut Builder<'_, 'c>, state: PointerValue<'c>, passes: Poin
             let before = e.cmp(Cmp::Eq, passed, e.int(0));
             e.if_(before, |e| {
                 let word = e.load_volatile(state, U64);
-                let (more, has_room) = after(e, word, number, n);
+                let (more, has_room) = after(e, word, now, n);
                 e.if_(has_room, |e| {
                     let old = e.compare_exchange(state, word, more);
                     let done = e.cmp(Cmp::Eq, old, word);
@@ -118,18 +137,24 @@ fn take_token<'c>(e: &mut Builder<'_, 'c>, state: PointerValue<'c>, passes: Poin
             });
         });
     });
+    e.load(passes, 0, U64)
 }
 
-fn one_more<'c>(e: &mut Builder<'_, 'c>, state: PointerValue<'c>, number: IntValue<'c>, n: u64) -> (IntValue<'c>, IntValue<'c>) {
+fn one_more<'c>(e: &mut Builder<'_, 'c>, state: PointerValue<'c>, now: IntValue<'c>, n: IntValue<'c>) -> (IntValue<'c>, IntValue<'c>) {
     let word = e.load_volatile(state, U64);
-    after(e, word, number, n)
+    after(e, word, now, n)
 }
 
-/// The state after one more event, and whether the limit allows it.
-fn after<'c>(e: &mut Builder<'_, 'c>, word: IntValue<'c>, number: IntValue<'c>, n: u64) -> (IntValue<'c>, IntValue<'c>) {
-    let other = e.cmp(Cmp::Ugt, e.xor(word, number), e.int(COUNT));
+/// The state after one more event, and whether the limit allows it. The time of an event on another CPU may be a little later than
+/// that of this one.
+fn after<'c>(e: &mut Builder<'_, 'c>, word: IntValue<'c>, now: IntValue<'c>, n: IntValue<'c>) -> (IntValue<'c>, IntValue<'c>) {
+    let start = e.shr(word, e.int(COUNT_BITS), false);
+    let elapsed = e.and(e.add(e.sub(now, start), e.int(TICKS)), e.int(COUNT));
     let count = e.and(word, e.int(COUNT));
-    let count = e.select(other, e.int(0), count);
-    let has_room = e.cmp(Cmp::Ult, count, e.int(n));
-    (e.or(number, e.add(count, e.int(1))), has_room)
+    let is_over = e.cmp(Cmp::Ugt, elapsed, e.int(2 * TICKS));
+    let is_first = e.cmp(Cmp::Eq, count, e.int(0));
+    let start = e.select(e.or(is_over, is_first), now, start);
+    let count = e.select(is_over, e.int(0), count);
+    let has_room = e.cmp(Cmp::Ult, count, n);
+    (e.or(e.shl(start, e.int(COUNT_BITS)), e.add(count, e.int(1))), has_room)
 }

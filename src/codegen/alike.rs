@@ -18,6 +18,8 @@ const MIN_ALIKE: u32 = 16;
 const MAX_SHAPES: usize = 64;
 /// The least number of statements and expressions in such a statement. A call takes as many instructions as a simple assignment.
 const MIN_WEIGHT: u64 = 3;
+/// The same for an aggregation, which looks up an element and changes it.
+const MIN_AGGREGATION_WEIGHT: u64 = 2;
 /// The same for an assignment of a number to a variable, which is a single instruction.
 const MIN_VARIABLE_WEIGHT: u64 = 8;
 
@@ -30,11 +32,13 @@ pub(super) struct AlikeStatements(BTreeSet<u64>);
 
 impl AlikeStatements {
     /// Those of a body.
-    pub fn of(body: &[Stmt]) -> Self {
+    ///
+    /// Where statements of one shape did not come out alike, those that are equal may.
+    pub fn of(body: &[Stmt], unlike: &BTreeSet<u64>) -> Self {
         let mut frequencies: BTreeMap<u64, u32> = BTreeMap::new();
         hir::visit_within(body, &mut |node, around| {
             if let (Node::Stmt(stmt), 0) = (node, around.loops)
-                && let Some(shape) = shape(stmt)
+                && let Some(shape) = shape_within(stmt, unlike)
             {
                 *frequencies.entry(shape).or_default() += 1;
             }
@@ -46,21 +50,42 @@ impl AlikeStatements {
 }
 
 impl Gen<'_, '_> {
-    /// Does this statement become a function?
-    pub(super) fn is_alike(&self, stmt: &Stmt) -> bool {
-        let Some(chunks) = &self.body.chunks else { return false };
-        !chunks.alike.0.is_empty() && chunks.has_room() && self.body.depth == 0 && shape(stmt).is_some_and(|s| chunks.alike.0.contains(&s))
+    /// The shape of this statement if it becomes a function.
+    pub(super) fn shared_shape(&self, stmt: &Stmt) -> Option<u64> {
+        let chunks = self.body.chunks.as_ref()?;
+        if chunks.alike.0.is_empty() || !chunks.has_room() || self.body.depth > 0 {
+            return None;
+        }
+        shape_within(stmt, &self.e.options.unlike).filter(|shape| chunks.alike.0.contains(shape))
     }
 }
 
-/// A digest of everything in a statement but its numbers, short texts and the texts that its records do not contain. None if it cannot share
-/// a function with others.
-fn shape(stmt: &Stmt) -> Option<u64> {
+/// What statements that share a function have in common.
+#[derive(Clone, Copy, Hash, PartialEq, Eq)]
+enum Common {
+    /// Everything but numbers, short texts and the texts that records do not contain.
+    Form,
+    /// The same, and the texts that are arguments of calls: their functions may need a pointer to them.
+    Arguments,
+    /// Everything.
+    All,
+}
+
+/// A digest of what a statement has in common with others that may share its function. None if it has a function with no others.
+fn shape_within(stmt: &Stmt, unlike: &BTreeSet<u64>) -> Option<u64> {
+    [Common::Form, Common::Arguments, Common::All].iter().find_map(|common| shape(stmt, *common).filter(|shape| !unlike.contains(shape)))
+}
+
+/// A digest of what a statement has in common with others. None if it cannot share a
+/// function with them.
+fn shape(stmt: &Stmt, common: Common) -> Option<u64> {
     let stmts = std::slice::from_ref(stmt);
-    if is_cheap(stmt) || hir::weight(stmts) < MIN_WEIGHT || chunk::is_large(stmts) {
+    let min = if matches!(stmt.kind, StmtKind::Aggregate { .. }) { MIN_AGGREGATION_WEIGHT } else { MIN_WEIGHT };
+    if is_cheap(stmt) || hir::weight(stmts) < min || chunk::is_large(stmts) {
         return None;
     }
     let mut hash = DefaultHasher::new();
+    common.hash(&mut hash);
     let mut differs = false;
     // Texts that only the manifest has, and those of which functions may get a pointer.
     let (mut apart, mut whole): (Vec<&Expr>, Vec<&Expr>) = Default::default();
@@ -71,11 +96,11 @@ fn shape(stmt: &Stmt) -> Option<u64> {
                 StmtKind::SetMap { map, .. } => map.hash(&mut hash),
                 StmtKind::Aggregate { map, call, .. } => {
                     map.hash(&mut hash);
-                    apart.extend(hash_call(call, &mut hash));
+                    apart.extend(hash_call(call, common, &mut hash));
                     whole.extend(texts(call));
                 }
                 StmtKind::SetVar(var, _) | StmtKind::ZeroVar(var) => var.hash(&mut hash),
-                // loops have functions of their own, and leaving the body is not worth one
+                // loops have functions of their own
                 StmtKind::While { .. } | StmtKind::ForRange { .. } | StmtKind::ForMap { .. } | StmtKind::Repeat { .. } => differs = true,
                 StmtKind::Break | StmtKind::Continue | StmtKind::Return(_) => differs = true,
                 StmtKind::Expr(_) | StmtKind::If { .. } => {}
@@ -83,12 +108,18 @@ fn shape(stmt: &Stmt) -> Option<u64> {
         }
         Node::Expr(e) => {
             discriminant(&e.kind).hash(&mut hash);
-            if apart.iter().any(|text| std::ptr::eq(*text, e)) {
+            if common != Common::All && apart.iter().any(|text| std::ptr::eq(*text, e)) {
                 return;
             }
-            e.ty.hash(&mut hash);
+            // types may differ in what only user space knows, such as the format of a time
+            (common != Common::Form).then_some(&e.ty).hash(&mut hash);
+            (discriminant(&e.ty), e.ty.size()).hash(&mut hash);
             match &e.kind {
-                ExprKind::Str(text) if text.len() > MAX_STORED_TEXT || whole.iter().any(|whole| std::ptr::eq(*whole, e)) => {
+                ExprKind::Str(text)
+                    if common == Common::All
+                        || text.len() > MAX_STORED_TEXT
+                        || common == Common::Arguments && whole.iter().any(|whole| std::ptr::eq(*whole, e)) =>
+                {
                     text.hash(&mut hash);
                 }
                 ExprKind::Str(text) => text.len().hash(&mut hash),
@@ -98,15 +129,18 @@ fn shape(stmt: &Stmt) -> Option<u64> {
                 ExprKind::Unary(op, _) => discriminant(op).hash(&mut hash),
                 ExprKind::Binary(op, ..) => discriminant(op).hash(&mut hash),
                 ExprKind::Call(call) => {
-                    differs |= chunk::ends_probe(call);
-                    apart.extend(hash_call(call, &mut hash));
+                    apart.extend(hash_call(call, common, &mut hash));
                     whole.extend(texts(call));
                 }
                 ExprKind::CallFn(function, _) => function.hash(&mut hash),
                 ExprKind::CallForeign(function, _) => function.name.hash(&mut hash),
                 ExprKind::Field(_, field) => field.name.hash(&mut hash),
-                ExprKind::Int(_)
-                | ExprKind::Deref(..)
+                ExprKind::Int(number) => {
+                    if common == Common::All {
+                        number.hash(&mut hash);
+                    }
+                }
+                ExprKind::Deref(..)
                 | ExprKind::Index(..)
                 | ExprKind::AddrOf(_)
                 | ExprKind::Cond(..)
@@ -128,9 +162,9 @@ fn texts(call: &hir::Call) -> impl Iterator<Item = &Expr> {
 }
 
 /// Adds a call without its arguments that are expressions. Returns the texts among them that its record does not contain.
-fn hash_call<'a>(call: &'a hir::Call, hash: &mut DefaultHasher) -> Vec<&'a Expr> {
+fn hash_call<'a>(call: &'a hir::Call, common: Common, hash: &mut DefaultHasher) -> Vec<&'a Expr> {
     call.row.name.hash(hash);
-    call.consts.hash(hash);
+    (common != Common::Form).then_some(&call.consts).hash(hash);
     let only_in_manifest = matches!(call.row.codegen, Codegen::Event(Event { capture: None, .. }));
     let mut apart = Vec::new();
     for arg in &call.args {
@@ -154,5 +188,5 @@ fn is_cheap(stmt: &Stmt) -> bool {
     let is_known =
         |e: &Expr| matches!(e.kind, ExprKind::Str(_) | ExprKind::Int(_)) || matches!(e.kind, ExprKind::Var(_)) && e.ty.is_scalar();
     let is_number = |arg: &CallArg| matches!(arg, CallArg::Value(e) if is_known(e));
-    matches!(call.row.codegen, Codegen::Event(_)) && call.args.iter().all(is_number)
+    matches!(call.row.codegen, Codegen::Event(Event { capture: None, .. })) && call.args.iter().all(is_number)
 }

@@ -8,13 +8,16 @@ use std::collections::BTreeMap;
 
 use super::Gen;
 use super::alike::AlikeStatements;
-use crate::builtins::{Codegen, Event};
-use crate::emit::{ChunkKind, Cmp, IntValue};
+use crate::builtins::{Builtin, Codegen, Event};
+use crate::emit::{ChunkKind, Cmp, IntValue, Operand, Repr};
+use crate::probes::ArgRef;
 use crate::sema::hir::{self, Expr, ExprKind, Stmt, StmtKind, weight};
-use crate::types::Int;
+use crate::types::{Int, Space, Type};
 
 /// The number of statements and expressions at which a body is long.
 const MIN_BODY_TO_SPLIT: u64 = 2000;
+/// The number at which statements of a program that runs often share functions, as those of others do.
+const MIN_BODY_TO_SHARE: u64 = 10_000;
 /// The number at which code that occurs in many places is put into a function. A call costs a nanosecond or two.
 const SHARED: u64 = 300;
 /// The least number of statements in a piece. Pieces are larger if there would be too many of them.
@@ -68,6 +71,8 @@ pub(super) struct Chunks {
     value: Option<u32>,
     /// Statements that become functions.
     pub alike: AlikeStatements,
+    /// Numbers from the context: where they are in scratch memory. Pieces use these if they cannot take the context.
+    context: Vec<(ArgRef, Type, u32)>,
 }
 
 impl Chunks {
@@ -85,11 +90,53 @@ impl<'c> Gen<'_, 'c> {
         }
         let piece = MIN_CHUNK.max(weight(&probe.body) / MAX_PIECES);
         let deepest = MAX_NESTING.min(FRAMES.saturating_sub(self.nesting(&probe.body)));
-        // In a program that runs often, the time of a call counts.
-        let shares = self.e.program.is_rare && self.e.options.shares_statements;
-        let alike = if shares { AlikeStatements::of(&probe.body) } else { AlikeStatements::default() };
-        self.body.chunks = Some(Chunks { piece, count: 0, within: 0, deepest, value: None, alike });
+        // In a program that runs often, the time of a call counts, unless its compilation would take seconds.
+        let shares = self.e.program.is_rare || weight(&probe.body) >= MIN_BODY_TO_SHARE;
+        let shares = shares && self.e.options.shares_statements;
+        let alike = if shares { AlikeStatements::of(&probe.body, &self.e.options.unlike) } else { AlikeStatements::default() };
+        self.body.chunks = Some(Chunks { piece, count: 0, within: 0, deepest, value: None, alike, context: Vec::new() });
         self.e.spare_stack(STACK);
+    }
+
+    /// Stores the numbers from the context that the body uses, if pieces cannot take the context: the verifier checks a piece that
+    /// uses it at each call, as a part of the program.
+    pub(super) fn keep_context(&mut self, body: &[Stmt]) {
+        if self.body.chunks.is_none() || self.e.passes_context() {
+            return;
+        }
+        let knows_pointers = self.e.in_trampoline() || self.e.in_raw_tracepoint();
+        let mut used: Vec<(&ArgRef, &Type)> = Vec::new();
+        hir::visit(body, &mut |node| {
+            let hir::Node::Expr(e) = node else { return };
+            let (ExprKind::Context(which) | ExprKind::Call(hir::Call { row: Builtin { codegen: Codegen::Context(which), .. }, .. })) =
+                &e.kind
+            else {
+                return;
+            };
+            // The verifier may know the target's type, which it forgets in scratch memory.
+            let is_known = knows_pointers && matches!(&e.ty, Type::Ptr(_, space) if *space != Space::User);
+            let is_number = e.ty.as_int().is_some() && !is_known;
+            if is_number && *which != ArgRef::Ctx && !used.contains(&(which, &e.ty)) {
+                used.push((which, &e.ty));
+            }
+        });
+        for (which, ty) in used {
+            let Repr::Reg(value) = self.context(which, ty).repr else { continue };
+            let offset = self.e.alloc_scratch(8);
+            let ptr = self.e.scratch_at(offset);
+            self.e.store(ptr, 0, 8, value);
+            if let Some(chunks) = &mut self.body.chunks {
+                chunks.context.push((which.clone(), ty.clone(), offset));
+            }
+        }
+    }
+
+    /// A number from the context that a piece finds in scratch memory.
+    pub(super) fn kept_context(&mut self, which: &ArgRef, ty: &Type) -> Option<Operand<'c>> {
+        let chunks = self.body.chunks.as_ref().filter(|chunks| chunks.within > 0)?;
+        let (_, _, offset) = chunks.context.iter().find(|(kept, kept_ty, _)| kept == which && kept_ty == ty)?;
+        let ptr = self.e.scratch_at(*offset);
+        Some(Operand::reg(ty.clone(), self.e.load(ptr, 0, U64)))
     }
 
     /// The nesting depth of loops, including those of called functions.
@@ -123,8 +170,8 @@ impl<'c> Gen<'_, 'c> {
     }
 
     /// Moves a statement into a function that others may share, and calls it.
-    pub(super) fn alike(&mut self, stmt: &Stmt) {
-        self.chunk_of(std::slice::from_ref(stmt), ChunkKind::Alike);
+    pub(super) fn alike(&mut self, stmt: &Stmt, shape: u64) {
+        self.chunk_of(std::slice::from_ref(stmt), ChunkKind::Alike(shape));
     }
 
     fn chunk_of(&mut self, stmts: &[Stmt], kind: ChunkKind) {
@@ -133,7 +180,7 @@ impl<'c> Gen<'_, 'c> {
         chunks.within += 1;
         let what = match kind {
             ChunkKind::Piece => "piece",
-            ChunkKind::Alike => "alike",
+            ChunkKind::Alike(_) => "alike",
         };
         let name = format!("{what}_{}_{}", self.program, chunks.count);
         let mut chunk = self.e.begin_chunk(&name, kind);
@@ -153,7 +200,7 @@ impl<'c> Gen<'_, 'c> {
 
     /// Performs the jump that a chunk's result requests.
     fn dispatch_jump(&mut self, stmts: &[Stmt], how: IntValue<'c>) {
-        let ways = flow_exits(stmts);
+        let ways = self.flow_exits(stmts);
         if !ways.any() {
             return;
         }
@@ -181,6 +228,26 @@ impl<'c> Gen<'_, 'c> {
         self.leave(None);
         self.e.else_(&branch);
         self.e.end_if(branch);
+    }
+
+    /// Overestimating the exits is harmless.
+    fn flow_exits(&self, stmts: &[Stmt]) -> FlowExits {
+        let mut w = FlowExits { returns: false, breaks: false, continues: false };
+        hir::visit(stmts, &mut |n| match n {
+            hir::Node::Stmt(Stmt { kind: StmtKind::Return(_), .. }) => w.returns = true,
+            hir::Node::Stmt(Stmt { kind: StmtKind::Break, .. }) => w.breaks = true,
+            hir::Node::Stmt(Stmt { kind: StmtKind::Continue, .. }) => w.continues = true,
+            // a loop that takes too long ends the program
+            hir::Node::Stmt(Stmt { kind: StmtKind::ForRange { .. } | StmtKind::ForMap { .. } | StmtKind::While { .. }, .. }) => {
+                w.returns = true
+            }
+            hir::Node::Expr(hir::Expr { kind: hir::ExprKind::Call(call), .. }) => w.returns |= ends_probe(call),
+            hir::Node::Expr(hir::Expr { kind: hir::ExprKind::CallFn(id, _), .. }) => {
+                w.returns |= self.functions.get(*id).is_none_or(|f| self.stops(f));
+            }
+            hir::Node::Stmt(_) | hir::Node::Expr(_) => {}
+        });
+        w
     }
 
     /// Does a jump out of the function also leave a chunk?
@@ -225,24 +292,6 @@ impl FlowExits {
     fn any(&self) -> bool {
         self.returns || self.breaks || self.continues
     }
-}
-
-/// Overestimating the exits is harmless.
-fn flow_exits(stmts: &[Stmt]) -> FlowExits {
-    let mut w = FlowExits { returns: false, breaks: false, continues: false };
-    hir::visit(stmts, &mut |n| match n {
-        hir::Node::Stmt(Stmt { kind: StmtKind::Return(_), .. }) => w.returns = true,
-        hir::Node::Stmt(Stmt { kind: StmtKind::Break, .. }) => w.breaks = true,
-        hir::Node::Stmt(Stmt { kind: StmtKind::Continue, .. }) => w.continues = true,
-        // a loop that takes too long ends the program
-        hir::Node::Stmt(Stmt { kind: StmtKind::ForRange { .. } | StmtKind::ForMap { .. } | StmtKind::While { .. }, .. }) => {
-            w.returns = true
-        }
-        hir::Node::Expr(hir::Expr { kind: hir::ExprKind::Call(call), .. }) => w.returns |= ends_probe(call),
-        hir::Node::Expr(hir::Expr { kind: hir::ExprKind::CallFn(..), .. }) => w.returns = true,
-        hir::Node::Stmt(_) | hir::Node::Expr(_) => {}
-    });
-    w
 }
 
 /// Does the probe end after this call?

@@ -156,7 +156,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     /// May a call end the program? Its loops may: see [`Gen::break_if_over`].
-    fn stops(&self, f: &hir::Function) -> bool {
+    pub(super) fn stops(&self, f: &hir::Function) -> bool {
         f.stops || self.nesting(&f.body) > 0
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Compiled;
 use super::artifact::{Artifact, Manifest};
+use crate::builtins::KEYED_LIMIT;
 use crate::diag::{Diagnostic, Span};
 use crate::sema::hir::{self, Node, Stmt, StmtKind};
 use crate::system::kernel::object_limits::{LimitedProgram, MAX_FRAMES, MAX_FUNCTIONS, MAX_MAPS, MAX_STACK, StackRule, limited};
@@ -83,8 +84,9 @@ pub(super) fn too_large(programs: &[LimitedProgram], manifest: &Manifest, script
             }
         };
         if program.maps.len() > MAX_MAPS {
-            let script_maps = program.maps.iter().filter(|m| m.starts_with("map_")).count();
-            report(maps_in_excess(span, script_maps, MAX_MAPS - (program.maps.len() - script_maps)));
+            // keys of `ratelimit` are in maps, too
+            let script_maps = program.maps.iter().filter(|m| m.starts_with("map_") || m.starts_with(KEYED_LIMIT)).count();
+            report(maps_in_excess(span, script_maps, MAX_MAPS.saturating_sub(program.maps.len() - script_maps)));
         }
         if program.functions > MAX_FUNCTIONS {
             let message = format!(

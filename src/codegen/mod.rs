@@ -272,13 +272,18 @@ fn compile_with_stack_limits(
 ) -> Result<Compiled, EmitError> {
     let mut best: Option<(u32, Compiled)> = None;
     let mut refused = None;
-    let mut shares = true;
+    let mut sharing = Sharing::default();
     for (turn, limits) in (1..).zip(STACK_LIMITS) {
-        let mut compiled = compile_within((limits, walks, shares), script, env, sources, dumps, known.as_deref_mut());
-        if compiled.as_ref().is_err_and(EmitError::is_for_sharing) {
-            shares = false;
-            compiled = compile_within((limits, walks, shares), script, env, sources, dumps, known.as_deref_mut());
-        }
+        let compiled = loop {
+            let compiled = compile_within((limits, walks, &sharing), script, env, sources, dumps, known.as_deref_mut());
+            match compiled {
+                Err(e) if !e.unlike.is_empty() => {
+                    sharing.attempts = sharing.attempts.saturating_sub(1);
+                    sharing.unlike.extend(e.unlike);
+                }
+                compiled => break compiled,
+            }
+        };
         match compiled {
             Ok(mut compiled) => {
                 compiled.compilations = turn;
@@ -309,8 +314,25 @@ fn compile_with_stack_limits(
     }
 }
 
+/// Which statements may share functions.
+struct Sharing {
+    /// How often the choice may turn out wrong before none do.
+    attempts: u32,
+    /// See [`CodegenOptions::unlike`].
+    unlike: BTreeSet<u64>,
+}
+
+impl Default for Sharing {
+    fn default() -> Self {
+        Self { attempts: MAX_SHARING_ATTEMPTS, unlike: BTreeSet::new() }
+    }
+}
+
+/// The number of compilations that try to let statements share functions. Few scripts need a second one.
+const MAX_SHARING_ATTEMPTS: u32 = 4;
+
 fn compile_within(
-    (room, walks, shares_statements): (StackLimits, Walks, bool),
+    (room, walks, sharing): (StackLimits, Walks, &Sharing),
     script: &hir::Script,
     env: &Env,
     sources: &[Source],
@@ -322,7 +344,7 @@ fn compile_within(
         &context,
         sources,
         target_features(script, env, walks),
-        CodegenOptions { shares_statements, ..codegen_options(room, script, env) },
+        CodegenOptions { shares_statements: sharing.attempts > 0, unlike: sharing.unlike.clone(), ..codegen_options(room, script, env) },
     );
     declare_maps(&cx, script, env);
     let lines = sources.iter().map(Lines::new).collect();

@@ -191,11 +191,13 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.pass_event();
                 self.e.allow_scratch_here();
                 self.alloc_vars(&probe.vars, &probe.body, &[]);
+                self.keep_context(then);
                 self.block(then);
             }
             body => {
                 self.pass_event();
                 self.alloc_vars(&probe.vars, body, &[]);
+                self.keep_context(body);
                 self.block(body);
             }
         }
@@ -341,6 +343,9 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// Loads a value that the probe kind provides.
     pub(super) fn context(&mut self, which: &crate::probes::ArgRef, ty: &Type) -> Operand<'c> {
+        if let Some(kept) = self.kept_context(which, ty) {
+            return kept;
+        }
         let site = self.site;
         let op = site.kind.load(&mut self.e, site, &self.cx.env, which, ty);
         match (ty, op.repr) {

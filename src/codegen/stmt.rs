@@ -142,10 +142,9 @@ impl<'a, 'c> Gen<'a, 'c> {
             self.print_and_empty = part.copied();
             self.temporarily(|g| {
                 g.at(s.span);
-                if part.is_none() && g.is_alike(s) {
-                    g.alike(s);
-                } else {
-                    g.stmt(s);
+                match g.shared_shape(s).filter(|_| part.is_none()) {
+                    Some(shape) => g.alike(s, shape),
+                    None => g.stmt(s),
                 }
             });
         }

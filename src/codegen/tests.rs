@@ -43,7 +43,14 @@ fn older_kernels_accept_loops() {
             let script = lower(script, &env);
             let walks = Walks { unwinding: Unwinding::Whole, by_loop_helper: !refused_loops };
             for limits in STACK_LIMITS {
-                let compiled = compile_within((limits, walks, true), &script, &env, std::slice::from_ref(&source), Dumps::default(), None);
+                let compiled = compile_within(
+                    (limits, walks, &super::Sharing::default()),
+                    &script,
+                    &env,
+                    std::slice::from_ref(&source),
+                    Dumps::default(),
+                    None,
+                );
                 let compiled = compiled.unwrap_or_else(|e| panic!("{text}: {e:?}"));
                 let mut edges = Edges::default();
                 edges.find(&compiled.artifact.elf).unwrap_or_else(|e| panic!("{text}: {e}"));
@@ -113,10 +120,9 @@ fn statements_that_come_out_alike() {
     assert_eq!(functions("begin", &|i| format!("if ($x > {i}) {{ @[{i}]++; }} @h[pid] = hist($x + {i});")), 2);
     // the text of a record is not part of the code
     assert_eq!(functions("begin", &|i| format!("printf(\"{} %s\", comm);", "x".repeat(i as usize % 9))), 1);
-    // seven amounts of shifting
-    assert_eq!(functions("begin", &|i| format!("@m[{i}] = $x << {};", i % 7 + 1)), 7);
-    // a function per amount would be too many
-    assert_eq!(functions("begin", &|i| format!("@m[{i}] = $x << {}; @n[{i}] = $x >> {};", i % 60 + 1, i % 60 + 1)), 0);
+    assert_eq!(functions("begin", &|i| format!("@m[{i}] = $x << {}; @n[{i}] = $x > {i} ? {} : {};", i % 60 + 1, 1000 + i, 5000 - i)), 2);
+    // a function per length would be too many
+    assert_eq!(functions("begin", &|i| format!("@s = str($x, {}); @m[{i}] = ($x, {i});", i % 90 + 2)), 1);
     // leaving the program early, and loops
     let others =
         |i| if i % 45 == 0 { format!("for $i : 0..{} {{ @[$i] = {i}; }}", i + 1) } else { format!("if ($x == {i}) {{ return; }}") };
@@ -166,7 +172,14 @@ fn copies_that_no_branch_can_skip_become_a_loop() {
     let Checked { script, invocation, .. } = check_text("reuse", text, &Env::new(&sys, &settings)).unwrap_or_else(|e| panic!("{e:?}"));
     let env = Env { sys: &sys, settings: &settings, invocation: &invocation };
     let walks = Walks { unwinding: Unwinding::Whole, by_loop_helper: true };
-    let compiled = compile_within((STACK_LIMITS[0], walks, true), &script, &env, std::slice::from_ref(&source), Dumps::default(), None);
+    let compiled = compile_within(
+        (STACK_LIMITS[0], walks, &super::Sharing::default()),
+        &script,
+        &env,
+        std::slice::from_ref(&source),
+        Dumps::default(),
+        None,
+    );
     assert!(compiled.is_err_and(|e| e.is_for_length()));
 }
 

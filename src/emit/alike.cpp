@@ -15,6 +15,7 @@
 #include "llvm/IR/Instructions.h"
 #include "llvm/IR/Module.h"
 #include "llvm/Support/MathExtras.h"
+#include <map>
 #include <unordered_map>
 
 using namespace llvm;
@@ -62,13 +63,23 @@ static bool may_vary(const Instruction &instruction, unsigned operand) {
   case Instruction::Store:
     return operand == 0;
   case Instruction::ICmp:
+  case Instruction::PHI:
   case Instruction::Add:
   case Instruction::Sub:
   case Instruction::Mul:
+  case Instruction::UDiv:
+  case Instruction::URem:
+  case Instruction::Shl:
+  case Instruction::LShr:
+  case Instruction::AShr:
   case Instruction::And:
   case Instruction::Or:
   case Instruction::Xor:
     return true;
+  case Instruction::Select:
+  case Instruction::AtomicRMW:
+  case Instruction::AtomicCmpXchg:
+    return operand > 0;
   case Instruction::Call: {
     // No function of the module needs to know its numbers, but helpers do, except for the addresses from which they read.
     const auto &call = cast<CallInst>(instruction);
@@ -172,7 +183,8 @@ static void share(Module &module, ArrayRef<Shape *> alike) {
     if (!sources[i])
       continue;
     auto [instruction, operand] = first.places[i];
-    builder.SetInsertPoint(instruction);
+    const auto *phi = dyn_cast<PHINode>(instruction);
+    builder.SetInsertPoint(phi ? phi->getIncomingBlock(operand)->getTerminator() : instruction);
     Value *number;
     if (table) {
       Value *at = builder.CreateAnd(function.getArg(FIRST_NUMBER), (bytes - 1) & ~uint64_t(7));
@@ -201,12 +213,15 @@ static void share(Module &module, ArrayRef<Shape *> alike) {
   }
 }
 
-// Merges functions with the attribute `rbt-alike`, each of which has one caller. Returns the number of those that remain.
-extern "C" size_t rbt_share_alike(LLVMModuleRef reference) {
+// Merges functions with the attribute `rbt-alike`, each of which has one caller. Its value names what they were expected to have in
+// common. If more than `max` functions would remain, `give_up` gets the names for which there are the most, until the others are
+// few enough, and the module is incomplete. Returns whether it is complete.
+extern "C" bool rbt_share_alike(LLVMModuleRef reference, size_t max, void (*give_up)(void *, const char *, size_t), void *data) {
   Module &module = *unwrap(reference);
   std::vector<std::unique_ptr<Shape>> shapes;
   std::vector<SmallVector<Shape *, 0>> groups;
   std::unordered_map<size_t, SmallVector<size_t, 1>> by_hash;
+  std::map<StringRef, size_t> remaining;
   for (Function &function : module) {
     if (!function.hasFnAttribute("rbt-alike"))
       continue;
@@ -219,14 +234,28 @@ extern "C" size_t rbt_share_alike(LLVMModuleRef reference) {
     if (same == candidates.end()) {
       candidates.push_back(groups.size());
       groups.push_back({shape.get()});
+      ++remaining[function.getFnAttribute("rbt-alike").getValueAsString()];
     } else {
       groups[*same].push_back(shape.get());
       shape->tokens.clear();
     }
     shapes.push_back(std::move(shape));
   }
+  if (size_t excess = groups.size(); excess > max) {
+    SmallVector<std::pair<size_t, StringRef>, 0> by_number;
+    for (const auto &[name, number] : remaining)
+      by_number.push_back({number, name});
+    llvm::sort(by_number, std::greater<>());
+    for (const auto &[number, name] : by_number) {
+      if (excess <= max)
+        break;
+      give_up(data, name.data(), name.size());
+      excess -= number;
+    }
+    return false;
+  }
   for (const auto &group : groups)
     if (group.size() > 1)
       share(module, group);
-  return groups.size();
+  return true;
 }

@@ -26,6 +26,7 @@ pub struct Subprogram<'c> {
     function: FunctionValue<'c>,
     /// Size of its frame in bytes; 0 if it needs none.
     frame: u32,
+    uses_context: bool,
 }
 
 impl<'a, 'c> Builder<'a, 'c> {
@@ -55,9 +56,9 @@ impl<'a, 'c> Builder<'a, 'c> {
 
     /// Ends the subprogram.
     pub fn end_subprogram(self) -> Subprogram<'c> {
-        let zero = self.int(0);
+        let (zero, uses_context) = (self.int(0), self.fun.used_context.get());
         let FinishedFunction { function, scratch } = self.end_inner(zero, false);
-        Subprogram { function, frame: scratch.unwrap_or(0) }
+        Subprogram { function, frame: scratch.unwrap_or(0), uses_context }
     }
 
     /// Allocates the frame of a call and returns its offset in the scratch memory, if it needs a frame.
@@ -87,7 +88,7 @@ impl<'a, 'c> Builder<'a, 'c> {
             Some(offset) => self.scratch_at(offset),
             None => self.null(),
         };
-        let ctx = self.ctx();
+        let ctx = if callee.uses_context { self.ctx() } else { self.null() };
         let mut args: Vec<BasicMetadataValueEnum> = vec![frame.into(), ctx.into()];
         args.extend(numbers.iter().map(|n| BasicMetadataValueEnum::from(*n)));
         let call = ok(self.b.build_call(callee.function, &args, ""));
@@ -238,7 +239,7 @@ impl<'a, 'c> Builder<'a, 'c> {
     }
 
     /// Should code that occurs in many places be put into a function?
-    pub(super) fn shares_code(&self) -> bool {
+    pub fn shares_code(&self) -> bool {
         self.program.is_long && !self.scope.at_max_call_depth && !self.scope.outlining
     }
 

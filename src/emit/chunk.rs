@@ -19,9 +19,9 @@ use crate::bug;
 pub enum ChunkKind {
     /// A part of a long body.
     Piece,
-    /// A statement like others. Those with the same code but for numbers share a function, which gets two more parameters
-    /// (`alike.cpp`).
-    Alike,
+    /// A statement like others of this shape. Those with the same code but for numbers share a function, which gets two more
+    /// parameters (`alike.cpp`).
+    Alike(u64),
 }
 
 /// A chunk under construction.
@@ -39,14 +39,14 @@ impl<'a, 'c> Builder<'a, 'c> {
         let first = self.debug.undecided();
         let numbers: &[bool] = match kind {
             ChunkKind::Piece => &[false, true, true],
-            ChunkKind::Alike => &[false, true, true, true, true],
+            ChunkKind::Alike(_) => &[false, true, true, true, true],
         };
         let mut inner = self.begin_inner(name, numbers, SubprogramKind::GlobalWithContext(first));
         if self.program.is_rare {
             self.mark_as_rare(inner.fun.function);
         }
-        if kind == ChunkKind::Alike {
-            self.mark_as_alike(inner.fun.function);
+        if let ChunkKind::Alike(shape) = kind {
+            self.mark_as_alike(inner.fun.function, shape);
             inner.fun.is_alike = true;
         }
         let params = inner.fun.function.get_params();
@@ -95,13 +95,18 @@ impl<'a, 'c> Builder<'a, 'c> {
         let site = if self.passes_site() { self.site_and_weight() } else { zero };
         match kind {
             ChunkKind::Piece => self.call_function(function, &[ctx.into(), slot.into(), site.into()]),
-            ChunkKind::Alike => self.call_function(function, &[ctx.into(), slot.into(), site.into(), zero.into(), zero.into()]),
+            ChunkKind::Alike(_) => self.call_function(function, &[ctx.into(), slot.into(), site.into(), zero.into(), zero.into()]),
         }
     }
 
     /// May what is compiled now share its code with statements that differ in numbers?
     pub fn is_alike(&self) -> bool {
         self.fun.is_alike
+    }
+
+    /// Can a chunk take the context?
+    pub fn passes_context(&self) -> bool {
+        self.row().is_some_and(|row| row.context.is_some())
     }
 
     /// The number of the slot that the program has claimed.

@@ -5,7 +5,7 @@ use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
 
 use serde::{Deserialize, Serialize};
 
-use super::shared::{SCRATCH, stacks_name};
+use super::shared::{LIMIT_SIZE, LIMITS, SCRATCH, stacks_name};
 use super::{Builder, CodegenCx, Helper, Operand};
 use crate::types::Type;
 
@@ -110,6 +110,13 @@ impl<'c> CodegenCx<'c> {
         self.stacks.borrow().iter().copied().collect()
     }
 
+    /// The number of the limit of this name in their map.
+    fn limit_number(&self, name: &str) -> u32 {
+        let mut limits = self.limits.borrow_mut();
+        let next = limits.len() as u32;
+        *limits.entry(name.to_owned()).or_insert(next)
+    }
+
     /// Declares the script's map of this number.
     pub fn declare_script_map(&self, id: usize, def: MapDef, slots: Option<Slots>) {
         self.declare_map(&format!("map_{id}"), def);
@@ -202,6 +209,15 @@ impl<'c> Builder<'_, 'c> {
     /// ("bpf: return long from bpf_map_ops funcs").
     fn result_of_map_call(&self, r: IntValue<'c>) -> IntValue<'c> {
         self.fit(r, crate::types::Int { bytes: 4, signed: true })
+    }
+
+    /// The word with the state of a limit of this name.
+    pub fn limit_state(&mut self, name: &str) -> PointerValue<'c> {
+        let def = MapDef { kind: MapKind::Array, key_size: 4, value_size: LIMIT_SIZE, max_entries: 1, flags: 0 };
+        let (map, number) = (self.declare_map(LIMITS, def), self.limit_number(name));
+        let (key, number) = (self.alloc(8), self.int(number.into()));
+        self.store(key, 0, 4, number);
+        self.lookup(map, key)
     }
 
     /// Writes a key to memory: the operand converted to `ty`, with padding zeroed. A scalar's map has the key 0.

@@ -128,6 +128,8 @@ pub struct CodegenOptions {
     pub max_stacks: u64,
     /// Statements of a long program that come out alike share a function.
     pub shares_statements: bool,
+    /// The shapes of those that did not come out alike, although they were expected to.
+    pub unlike: BTreeSet<u64>,
     /// Other objects will be linked with this one, so its symbols need descriptions.
     pub is_linked: bool,
 }
@@ -149,6 +151,7 @@ impl Default for CodegenOptions {
             probes: 0,
             max_stacks: 0,
             shares_statements: true,
+            unlike: BTreeSet::new(),
             is_linked: false,
         }
     }
@@ -180,6 +183,8 @@ pub struct CodegenCx<'c> {
     /// The largest size that a program needs of a slot of the scratch arena.
     pub(super) scratch_size: Cell<u32>,
     pub(super) problems: RefCell<Vec<Problem>>,
+    /// The numbers of the elements of [`LIMITS`](super::shared::LIMITS), by name.
+    pub(super) limits: RefCell<BTreeMap<String, u32>>,
     /// Calls of helpers that the kernel lacks.
     pub(super) missing_helper_errors: RefCell<Vec<Diagnostic>>,
     pub(super) next_event: Cell<u32>,
@@ -288,9 +293,9 @@ impl<'c> CodegenCx<'c> {
     }
 
     /// It may share its code with others: see `alike.cpp`.
-    pub(super) fn mark_as_alike(&self, function: FunctionValue<'c>) {
+    pub(super) fn mark_as_alike(&self, function: FunctionValue<'c>, shape: u64) {
         self.shared_functions.set(true);
-        function.add_attribute(AttributeLoc::Function, self.llcx.create_string_attribute("rbt-alike", ""));
+        function.add_attribute(AttributeLoc::Function, self.llcx.create_string_attribute("rbt-alike", &shape.to_string()));
     }
 
     fn attribute(&self, function: FunctionValue<'c>, name: &str) {

@@ -1,7 +1,8 @@
 //! The start and the end of a module: its target, and the ELF object made from it.
 
 use std::cell::{Cell, RefCell};
-use std::ffi::{CStr, c_void};
+use std::collections::BTreeSet;
+use std::ffi::{CStr, c_char, c_void};
 use std::sync::Once;
 
 use inkwell::OptimizationLevel;
@@ -19,38 +20,37 @@ use llvm_sys::target_machine::{LLVMCodeGenFileType, LLVMTargetMachineRef};
 
 use super::debug_info::DebugInfo;
 use super::known_code::{Callbacks, KnownCode};
-use super::shared::{SCRATCH, SCRATCH_SLOTS};
+use super::shared::{LIMITS, SCRATCH, SCRATCH_SLOTS};
 use super::{CodegenCx, CodegenOptions, Problem, TargetFeatures};
 use crate::bug;
 use crate::diag::{Diagnostic, Source};
 
 /// The number of functions of statements that may remain: the kernel allows 256 functions of all kinds.
 const MAX_SHARED: usize = 80;
-/// The message if more remain.
-const NOT_ALIKE: &str = "too few statements came out alike";
-
 /// Messages of LLVM's back end. They are collected because its own handler would end the process.
 pub(super) type Errors = Vec<String>;
 
 /// LLVM could not generate code.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EmitError {
     /// Its messages; a place is `script:line:column`, with the script's name from
     /// [`short_names`](crate::diag::short_names).
     pub messages: Vec<String>,
     /// Problems for which the kernel would refuse the object, found before it is loaded.
     pub diagnostics: Vec<Diagnostic>,
+    /// The shapes of statements that were expected to share functions and did not: see [`CodegenOptions::unlike`].
+    pub unlike: BTreeSet<u64>,
 }
 
 impl From<Vec<Diagnostic>> for EmitError {
     fn from(diagnostics: Vec<Diagnostic>) -> Self {
-        Self { messages: Vec::new(), diagnostics }
+        Self { diagnostics, ..Self::default() }
     }
 }
 
 impl From<Vec<String>> for EmitError {
     fn from(messages: Vec<String>) -> Self {
-        Self { messages, diagnostics: Vec::new() }
+        Self { messages, ..Self::default() }
     }
 }
 
@@ -58,11 +58,6 @@ impl EmitError {
     /// A function alone needs more stack than the kernel allows.
     pub fn is_for_stack(&self) -> bool {
         self.messages.iter().any(|m| m.contains("stack limit"))
-    }
-
-    /// Statements that were expected to share functions did not: see [`CodegenOptions::shares_statements`].
-    pub fn is_for_sharing(&self) -> bool {
-        self.messages.iter().any(|m| m == NOT_ALIKE)
     }
 
     /// A function is longer than the range of its branches, which is 16 bits before Linux 6.6 (`codegen.cpp`).
@@ -125,6 +120,13 @@ extern "C" fn collect(info: LLVMDiagnosticInfoRef, errors: *mut c_void) {
     }
 }
 
+/// Adds the shape in a mark: see [`CodegenCx::mark_as_alike`].
+extern "C" fn give_up(unlike: *mut c_void, mark: *const c_char, len: usize) {
+    // SAFETY: the pointer given with this function, and a text that lives during the call
+    let (unlike, mark) = unsafe { (&mut *unlike.cast::<BTreeSet<u64>>(), std::slice::from_raw_parts(mark.cast::<u8>(), len)) };
+    unlike.extend(std::str::from_utf8(mark).ok().and_then(|mark| mark.parse::<u64>().ok()));
+}
+
 unsafe extern "C" {
     /// Runs LLVM's passes over a module. `rarely`: as for `rbt_generate`. `known` may be null. In `passes.cpp`.
     fn rbt_optimize(module: LLVMModuleRef, machine: LLVMTargetMachineRef, passes: Passes, rarely: bool, known: *const Callbacks);
@@ -137,8 +139,14 @@ unsafe extern "C" {
         rarely: bool,
         known: *const Callbacks,
     ) -> LLVMMemoryBufferRef;
-    /// Lets functions that are marked as alike share their code where it is, and returns the number of those that remain. In `alike.cpp`.
-    fn rbt_share_alike(module: LLVMModuleRef) -> usize;
+    /// Lets functions that are marked as alike share their code where it is. If more than `max` remain, `give_up` gets the marks of
+    /// those that should not be functions, and the result is false. In `alike.cpp`.
+    fn rbt_share_alike(
+        module: LLVMModuleRef,
+        max: usize,
+        give_up: extern "C" fn(*mut c_void, *const c_char, usize),
+        data: *mut c_void,
+    ) -> bool;
     /// Runs the constructors of LLVM's global objects, unless they ran before `main`. In `constructors.cpp`.
     fn rbt_construct_llvm();
 }
@@ -209,6 +217,7 @@ impl<'c> CodegenCx<'c> {
             stacks: RefCell::default(),
             scratch_size: Cell::default(),
             problems: RefCell::default(),
+            limits: RefCell::default(),
             missing_helper_errors: RefCell::default(),
             next_event: Cell::default(),
             runs_again: Cell::default(),
@@ -229,15 +238,19 @@ impl<'c> CodegenCx<'c> {
             def.value_size = self.scratch_size.get();
             def.max_entries = SCRATCH_SLOTS;
         }
+        if let Some((_, def)) = maps.get_mut(LIMITS) {
+            def.max_entries = self.limits.borrow().len() as u32;
+        }
         for (name, (global, def)) in &maps {
             self.debug.describe_map(name, *global, *def);
         }
         self.debug.finalize();
         if self.shared_functions.get() {
-            // SAFETY: the functions have only calls as users, and the builders are gone
-            let remaining = unsafe { rbt_share_alike(self.module.as_mut_ptr()) };
-            if remaining > MAX_SHARED {
-                return Err(vec![NOT_ALIKE.to_owned()].into());
+            let mut unlike = BTreeSet::new();
+            let data = std::ptr::from_mut::<BTreeSet<u64>>(&mut unlike).cast();
+            // SAFETY: the functions have only calls as users, the builders are gone, and the set outlives the call
+            if !unsafe { rbt_share_alike(self.module.as_mut_ptr(), MAX_SHARED, give_up, data) } {
+                return Err(EmitError { unlike, ..EmitError::default() });
             }
         }
         let text = |m: &Module| m.print_to_string().to_string();

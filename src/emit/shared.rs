@@ -54,6 +54,11 @@ pub const SCRATCH: &str = "scratch";
 /// Programs that may be running on one CPU at a time: a probe can fire inside a probe, and a task can be preempted.
 pub const SCRATCH_SLOTS: u32 = 4;
 
+/// The states of the limits without keys (`ratelimit`): an array of words.
+pub const LIMITS: &str = "ratelimits";
+/// The size of its elements: limits of different probes do not share a cache line.
+pub const LIMIT_SIZE: u32 = 64;
+
 /// The map of processes that run a Python interpreter: keys are their ids, as of [`FOLLOWED`]; values are
 /// [`Process`]es. Absent if no Python frames are needed.
 pub const PYTHON_PROCESSES: &str = "python_processes";

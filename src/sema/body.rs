@@ -16,8 +16,8 @@ use crate::probes::{Context, ProbeSite};
 use crate::syntax::ast::{self, MAX_HEIGHT};
 use crate::types::{Space, Type};
 
-/// Maximum number of expressions in a body after macro expansion. LLVM alone would take minutes for more.
-pub const MAX_STEPS: u64 = 1 << 16;
+/// Maximum number of expressions in a body after macro expansion. LLVM may take half a minute and a gigabyte for them.
+pub const MAX_STEPS: u64 = 1 << 18;
 /// Maximum height of an expression's tree after macro expansion, which limits the stack. It has room for macros in the highest tree
 /// that the parser accepts.
 const MAX_EXPANDED_HEIGHT: usize = MAX_HEIGHT + 100;
