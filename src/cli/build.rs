@@ -241,6 +241,9 @@ pub enum RunnerCommand {
     Explain(Option<PathBuf>),
 }
 
+/// Options of `rbt build` that a user expects at the run.
+const CODE_OPTIONS: [&str; 2] = ["--max-overhead", "--max-events"];
+
 const RUN_ABOUT: &str = "Run a bundle, which `rbt build` wrote
 
 A bundle is a compiled script. rbt-run loads it into the kernel, attaches its probes and prints what rbt prints. It has no compiler.";
@@ -323,7 +326,11 @@ fn parse_runner_words(args: Vec<OsString>, bundle_name: Option<&str>) -> Result<
         Ok(found) => found,
         Err(e) if e.use_stderr() => {
             let failure = super::usage::usage_error_of(name, &e, &words);
-            return Err(failure.help(format!("`{name} --help` lists the options")));
+            let is_of_code = |option: &&&str| words.iter().any(|w| w.split('=').next() == Some(**option));
+            return Err(failure.help(match CODE_OPTIONS.iter().find(is_of_code) {
+                Some(option) => format!("the code of the bundle depends on it: `rbt build {option} ...` puts it into the bundle"),
+                None => format!("`{name} --help` lists the options"),
+            }));
         }
         Err(e) => return Ok(RunnerCommand::Say(e.render().to_string())),
     };

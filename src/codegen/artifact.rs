@@ -357,7 +357,22 @@ impl Program {
 
     /// The name of its site; if there are several, the first with the number of others.
     pub fn name(&self) -> String {
-        match self.sites.as_slice() {
+        self.name_by(&self.sites)
+    }
+
+    /// The same for one of its probes: the sites of a session are those of its entry, and as many of its return.
+    pub fn name_of(&self, probe: usize) -> String {
+        match (self.ty, self.probes.as_slice()) {
+            (ProgramType::KprobeSession, [entry, ret]) if entry != ret => {
+                let (entries, returns) = self.sites.split_at(self.sites.len() / 2);
+                self.name_by(if probe == *ret { returns } else { entries })
+            }
+            _ => self.name(),
+        }
+    }
+
+    fn name_by(&self, sites: &[AttachSite]) -> String {
+        match sites {
             [] => self.function.clone(),
             [site] => site.name.clone(),
             [site, others @ ..] => format!("{} and {} more", site.name, others.len()),

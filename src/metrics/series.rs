@@ -405,6 +405,20 @@ mod tests {
     }
 
     #[test]
+    fn estimates_have_metrics_by_map() {
+        let mut state = map(Type::I64, Vec::new());
+        state.maps[0].weights = Some(Weights { passed: 10, runs: 75, detached_ms: 1250 });
+        let families = Metrics::new(MetricNames::default(), 10).families(&state);
+        let value = |name: &str| {
+            let family = families.iter().find(|family| family.name == name)?;
+            let [series] = family.series.as_slice() else { return None };
+            Some((series.values.concat(), scaled(series.point.value, family.power)))
+        };
+        let of = |n: &str| Some(("@m".to_string(), n.to_string()));
+        assert_eq!(["rbt_sampled_runs", "rbt_counted_runs", "rbt_detached_seconds"].map(value), [of("75"), of("10"), of("1.25")]);
+    }
+
+    #[test]
     fn keys_with_the_same_labels_are_merged() {
         let entry = |n| Entry {
             key: Value::Text("x".into()),

@@ -5,18 +5,19 @@
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use super::{attach, perf};
-use crate::codegen::artifact::Program;
+use crate::codegen::artifact::{AttachSite, Program};
 use crate::emit::EntryKind;
 use crate::system::TargetInfo;
 use crate::system::cache::{CacheFile, Kind, digest};
 use crate::system::kernel::functions::KERNEL;
 
-const KIND: Kind = Kind { form: "rbt-entry-costs-6", prefix: "entry-costs-", max_bytes: 4096, max_files: 4, max_total: 1 << 20 };
+const KIND: Kind = Kind { form: "rbt-entry-costs-7", prefix: "entry-costs-", max_bytes: 4096, max_files: 4, max_total: 1 << 20 };
 /// Calls per measurement, which takes up to a millisecond: of a function with a breakpoint, and of the kernel.
 const TRAPS: u32 = 50;
 const CALLS: u32 = 400;
@@ -26,14 +27,19 @@ const TRIALS: u32 = 5;
 const DETACH_AFTER: Duration = Duration::from_millis(500);
 
 /// Nanoseconds by mechanism if they cannot be measured: those of a machine of 2023 without mitigations.
-const DEFAULT_COSTS: Costs = Costs { trap: 2000.0, back: 1000.0, tracepoint: 150.0, raw: 40.0, kprobe: 120.0, trampoline: 30.0 };
+const DEFAULT_COSTS: Costs =
+    Costs { trap: 2000.0, emulated: 1000.0, nop: 450.0, back: 1000.0, tracepoint: 150.0, raw: 40.0, kprobe: 120.0, trampoline: 30.0 };
 /// The cost of an event's interrupt.
 const INTERRUPT: f64 = 1500.0;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Costs {
-    /// A breakpoint in a process's code.
+    /// A breakpoint in a process's code, at an instruction that the kernel steps over by a second trap.
     trap: f64,
+    /// The same at an instruction that the kernel emulates.
+    emulated: f64,
+    /// The same at a `nop` of five bytes, such as those of USDT probes, which newer kernels replace by a call.
+    nop: f64,
     /// The return of a function, in addition to the breakpoint at its entry.
     back: f64,
     /// A tracepoint with its record.
@@ -58,7 +64,12 @@ pub(super) fn of(programs: &[Program], sys: &dyn TargetInfo) -> Vec<f64> {
     let with = |same: &dyn Fn(&(PathBuf, u64, bool)) -> bool| places.iter().flatten().filter(|place| same(place)).count().max(1) as f64;
     let of = |(program, place): (&Program, &Option<(PathBuf, u64, bool)>)| match (program.ty.row().entry, place) {
         (EntryKind::Trap, Some((path, offset, ret))) => {
-            let breakpoint = costs().trap / with(&|(p, o, _)| p == path && o == offset);
+            let costs_of_trap = match Instruction::of_sites(program) {
+                Instruction::Stepped => costs().trap,
+                Instruction::Emulated => costs().emulated,
+                Instruction::Nop => costs().nop,
+            };
+            let breakpoint = costs_of_trap / with(&|(p, o, _)| p == path && o == offset);
             let back = if *ret { costs().back / with(&|(p, o, r)| p == path && o == offset && *r) } else { 0.0 };
             breakpoint + back
         }
@@ -86,16 +97,16 @@ pub(super) fn message() -> Option<String> {
 }
 
 /// The names of [`Costs::numbers`].
-const NAMES: [&str; 6] = ["uprobe", "its return", "tracepoint", "raw tracepoint", "kprobe", "trampoline"];
+const NAMES: [&str; 8] = ["uprobe", "emulated", "nop", "its return", "tracepoint", "raw tracepoint", "kprobe", "trampoline"];
 
 impl Costs {
-    fn numbers(&self) -> [f64; 6] {
-        [self.trap, self.back, self.tracepoint, self.raw, self.kprobe, self.trampoline]
+    fn numbers(&self) -> [f64; 8] {
+        [self.trap, self.emulated, self.nop, self.back, self.tracepoint, self.raw, self.kprobe, self.trampoline]
     }
 
-    fn of(numbers: [f64; 6]) -> Self {
-        let [trap, back, tracepoint, raw, kprobe, trampoline] = numbers;
-        Self { trap, back, tracepoint, raw, kprobe, trampoline }
+    fn of(numbers: [f64; 8]) -> Self {
+        let [trap, emulated, nop, back, tracepoint, raw, kprobe, trampoline] = numbers;
+        Self { trap, emulated, nop, back, tracepoint, raw, kprobe, trampoline }
     }
 }
 
@@ -136,8 +147,8 @@ fn measure(sys: &dyn TargetInfo) -> Option<Costs> {
         attached.extend(attach().ok()?);
         Some(nanoseconds(turn, times) - before)
     };
-    let uprobe = |ret: bool| {
-        let (path, offset) = probe_location()?;
+    let uprobe = |function: Target, ret: bool| {
+        let (path, offset) = probe_location(function)?;
         let program = nothing(libbpf_sys::BPF_PROG_TYPE_KPROBE, 0, 0)?;
         let event = perf::uprobe(&path, offset, 0, ret, Some(std::process::id()))?;
         attach::on_event(event, program.as_raw_fd(), 0)
@@ -160,7 +171,9 @@ fn measure(sys: &dyn TargetInfo) -> Option<Costs> {
         let program = nothing(libbpf_sys::BPF_PROG_TYPE_TRACING, libbpf_sys::BPF_TRACE_FENTRY, id)?;
         Ok(vec![attach::to_target(program.as_raw_fd())?])
     };
-    let (trap, back) = (added(call, TRAPS, &|| uprobe(false)), added(call, TRAPS, &|| uprobe(true)));
+    let (trap, back) = (added(call, TRAPS, &|| uprobe(target, false)), added(call, TRAPS, &|| uprobe(target, true)));
+    let emulated = added(call_emulated, TRAPS, &|| uprobe(emulated_target, false));
+    let nop = added(call_nop, TRAPS, &|| uprobe(nop_target, false));
     let raw = raw_tracepoint().ok();
     let tracepoint = added(getpgid, CALLS, &tracepoint);
     let kprobe = added(getsid, CALLS, &kprobe);
@@ -170,7 +183,7 @@ fn measure(sys: &dyn TargetInfo) -> Option<Costs> {
         std::thread::sleep(DETACH_AFTER);
         drop(attached);
     });
-    let measured = [trap, back, tracepoint, raw, kprobe, trampoline];
+    let measured = [trap, emulated, nop, back, tracepoint, raw, kprobe, trampoline];
     let or_default = |(ns, usual): (Option<f64>, f64)| ns.filter(|ns| *ns >= usual * MIN_SHARE).map_or(usual, |ns| ns.min(1e5));
     let all: Vec<f64> = measured.into_iter().zip(DEFAULT_COSTS.numbers()).map(or_default).collect();
     measured.iter().any(Option::is_some).then(|| all.try_into().ok().map(Costs::of)).flatten()
@@ -204,12 +217,66 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Starts with an instruction that the kernel steps over by a second trap. (It emulates others, such as `push`, which
-/// is several times cheaper. With the cost of the more expensive case, the limit holds for both.)
+/// How the kernel executes the instruction at a breakpoint: arch/x86/kernel/uprobes.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Instruction {
+    Nop,
+    Emulated,
+    Stepped,
+}
+
+/// The maximum number of sites whose instructions are read.
+const MAX_READ_SITES: usize = 64;
+
+impl Instruction {
+    /// The most expensive one at the sites of a program.
+    fn of_sites(program: &Program) -> Self {
+        let sites = &program.sites;
+        let of = |site: &AttachSite| site.attach.file_location().map_or(Self::Stepped, |l| Self::at(l.path, l.offset));
+        if sites.len() > MAX_READ_SITES { Self::Stepped } else { sites.iter().map(of).max().unwrap_or(Self::Stepped) }
+    }
+
+    /// The one in a file. If it is unknown, the most expensive way, so that the limit holds in any case.
+    fn at(path: &Path, offset: u64) -> Self {
+        let mut code = [0; 5];
+        match std::fs::File::open(path).and_then(|file| file.read_exact_at(&mut code, offset)) {
+            Ok(()) if cfg!(target_arch = "x86_64") => Self::of(code),
+            _ => Self::Stepped,
+        }
+    }
+
+    fn of(code: [u8; 5]) -> Self {
+        match code {
+            [0x0f, 0x1f, 0x44, 0, 0] => Self::Nop,
+            // nop, push of a register, calls and jumps
+            [0x90 | 0x50..=0x57 | 0xe8 | 0xe9 | 0xeb | 0x70..=0x7f, ..] | [0x41, 0x50..=0x57, ..] | [0x0f, 0x80..=0x8f, ..] => {
+                Self::Emulated
+            }
+            _ => Self::Stepped,
+        }
+    }
+}
+
+type Target = extern "C" fn();
+
+/// Starts with an instruction that the kernel steps over.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 extern "C" fn target() {
     std::arch::naked_asm!("lea eax, [rdi + 1]", "ret")
+}
+
+/// Starts with one that it emulates.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+extern "C" fn emulated_target() {
+    std::arch::naked_asm!("push rax", "pop rax", "ret")
+}
+
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+extern "C" fn nop_target() {
+    std::arch::naked_asm!(".byte 0x0f, 0x1f, 0x44, 0, 0", "ret")
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -218,9 +285,28 @@ extern "C" fn target() {
     std::hint::black_box(());
 }
 
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(never)]
+extern "C" fn emulated_target() {
+    std::hint::black_box(1);
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(never)]
+extern "C" fn nop_target() {
+    std::hint::black_box(2);
+}
+
 fn call() {
-    let function: extern "C" fn() = std::hint::black_box(target);
-    function();
+    std::hint::black_box(target as Target)();
+}
+
+fn call_emulated() {
+    std::hint::black_box(emulated_target as Target)();
+}
+
+fn call_nop() {
+    std::hint::black_box(nop_target as Target)();
 }
 
 /// Few programs make these calls, and few scripts trace them.
@@ -237,9 +323,9 @@ fn sched_get_priority_min() {
     unsafe { libc::sched_get_priority_min(libc::SCHED_OTHER) };
 }
 
-/// The executable of this process, and the offset of [`target`] in it.
-fn probe_location() -> io::Result<(std::ffi::CString, u64)> {
-    let addr = target as extern "C" fn() as usize as u64;
+/// The executable of this process, and the offset of a function in it.
+fn probe_location(function: Target) -> io::Result<(std::ffi::CString, u64)> {
+    let addr = function as usize as u64;
     let maps = std::fs::read_to_string("/proc/self/maps")?;
     let found = maps.lines().find_map(|line| {
         let mut words = line.split_ascii_whitespace();
@@ -275,10 +361,37 @@ mod tests {
     use super::*;
 
     #[test]
+    fn instructions_are_told_apart() {
+        let of = |code: &[u8]| {
+            let mut bytes = [0xcc; 5];
+            bytes[..code.len()].copy_from_slice(code);
+            Instruction::of(bytes)
+        };
+        for code in [&[0x55][..], &[0x41, 0x57], &[0x90], &[0xe9], &[0x74], &[0x0f, 0x85]] {
+            assert_eq!(of(code), Instruction::Emulated, "{code:x?}");
+        }
+        // lea, endbr64, mov, a shorter nop, and a push of memory
+        for code in [&[0x8d, 0x47, 1][..], &[0xf3, 0x0f, 0x1e, 0xfa], &[0x41, 0x89], &[0x0f, 0x1f, 0x40, 0], &[0xff, 0x35]] {
+            assert_eq!(of(code), Instruction::Stepped, "{code:x?}");
+        }
+        assert_eq!(of(&[0x0f, 0x1f, 0x44, 0, 0]), Instruction::Nop);
+    }
+
+    #[test]
     fn parses_costs() {
-        let costs = Costs { trap: 1000.5, back: 600.0, tracepoint: 150.0, raw: 40.0, kprobe: 99.0, trampoline: 12.25 };
-        assert_eq!(parse(b"1000.5 600 150 40 99 12.25"), Some(costs));
-        for text in ["", "1 2 3", "1 2 3 4 5", "1 2 3 4 5 6 7", "a b c d e f", "NaN 1 1 1 1 1", "0 1 1 1 1 1", "-5 10 10 10 10 10"] {
+        let costs =
+            Costs { trap: 1000.5, emulated: 400.0, nop: 300.0, back: 600.0, tracepoint: 150.0, raw: 40.0, kprobe: 99.0, trampoline: 12.25 };
+        assert_eq!(parse(b"1000.5 400 300 600 150 40 99 12.25"), Some(costs));
+        for text in [
+            "",
+            "1 2 3",
+            "1 2 3 4 5 6 7",
+            "1 2 3 4 5 6 7 8 9",
+            "a b c d e f g h",
+            "NaN 1 1 1 1 1 1 1",
+            "0 1 1 1 1 1 1 1",
+            "-5 10 10 10 10 10 10 10",
+        ] {
             assert_eq!(parse(text.as_bytes()), None, "{text}");
         }
     }

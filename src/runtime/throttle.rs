@@ -21,7 +21,7 @@ use super::cost::{self, Cost, Statistics};
 use super::estimates::EstimatesOfRun;
 use super::replaced_files::Files;
 use super::{SessionCx, entry_cost};
-use crate::codegen::artifact::{Gate, Program, Sampling};
+use crate::codegen::artifact::{Gate, Sampling};
 use crate::output::{Limited, Step};
 use crate::settings::Overhead;
 use crate::system::TargetInfo;
@@ -163,7 +163,7 @@ impl Throttle {
             let programs: Vec<usize> =
                 manifest.programs.iter().enumerate().filter(|(_, p)| p.probes.contains(&probe)).map(|(i, _)| i).collect();
             let first = programs.first().and_then(|i| manifest.programs.get(*i));
-            let name = first.map(Program::name).unwrap_or_default();
+            let name = first.map(|program| program.name_of(probe)).unwrap_or_default();
             let has_returns = matches!(sampling, Sampling::Return { .. });
             match groups.iter_mut().find(|(known, _)| *known == of) {
                 Some((_, group)) => {
