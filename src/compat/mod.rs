@@ -17,6 +17,7 @@ mod script_check;
 mod subjects;
 mod uses;
 
+pub use compare::is_absence;
 pub use needs::large_maps_of;
 
 #[cfg(test)]

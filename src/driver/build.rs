@@ -37,7 +37,7 @@ use crate::system::machine::live::Live;
 use crate::system::portability::answers::Part;
 use crate::system::portability::questions::{Record, Recorder};
 use crate::system::portability::varied::{Machine, RenamedMember, VariedTarget};
-use crate::system::snapshot::Snapshot;
+use crate::system::snapshot::{Snapshot, script_digest};
 use crate::system::{Feature, TargetInfo};
 use crate::terminal::{self, paint};
 use crate::tools::Header;
@@ -190,6 +190,13 @@ fn bundle(
                 checked = checked.or(of.into_iter().next());
                 None
             }
+            Err(why) if lacks_description(front, tree, snapshot) => {
+                let message =
+                    format!("the snapshot {name} was made for other scripts or an older version of this one, and lacks something: {why}");
+                return Err(Failure::new(message)
+                    .code("bundle")
+                    .help("create the snapshot again for this script: `rbt snapshot --for SCRIPTS`"));
+            }
             Err(why) => Some(why),
         };
         kernels.push(CheckedKernel { name: name.clone(), release, why_not, unknown });
@@ -210,6 +217,16 @@ fn bundle(
     };
     let about = BundleInfo { kernel, risky: checked.settings.allow_unsafe, help, arguments, kernels };
     Ok(Bundle::new(variants, &checked.env(sys), script, about))
+}
+
+/// Was a snapshot made for other scripts, so that what it lacks may exist?
+fn lacks_description(front: &Frontend, tree: &ast::Script, snapshot: &Snapshot) -> bool {
+    let is_of_others = snapshot.scripts().is_some_and(|those| !those.contains(&script_digest(&front.sources)));
+    let errors = || {
+        let (settings, invocation, warnings) = front.settings(tree).ok()?;
+        frontend::check(tree, snapshot, settings, invocation, warnings).err()
+    };
+    is_of_others && errors().is_some_and(|all| all.0.iter().any(|d| d.severity == Severity::Error && compat::is_absence(d.code)))
 }
 
 /// Finds a variant for a kernel, or compiles one.

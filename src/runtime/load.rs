@@ -461,8 +461,8 @@ pub(super) fn clock(which: DynamicClockId) -> u64 {
 }
 
 /// Size of the ring buffer in bytes, a power of two. The default is 1 MiB per CPU that may write, from 4 to 16 MiB in total,
-/// but at most 1/64 of the free memory, and less if few records are possible: its pages are allocated, mapped twice and freed
-/// one by one, which takes 4.5 ms for 16 MiB. (With two CPUs, of which one writes 2 million records per second and the other
+/// but at most 1/64 of the free memory, and less if few records are possible: the kernel allocates and frees its pages
+/// one by one. (With two CPUs, of which one writes 2 million records per second and the other
 /// reads them, 2 MiB suffice.)
 fn ring_size(manifest: &Manifest, settings: &Settings, cpus: u32, python: bool) -> u64 {
     const LEAST: u64 = 256 << 10;
