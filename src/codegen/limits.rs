@@ -6,13 +6,18 @@ use super::Compiled;
 use super::artifact::{Artifact, Manifest};
 use crate::builtins::KEYED_LIMIT;
 use crate::diag::{Diagnostic, Span};
+use crate::probes::Env;
 use crate::sema::hir::{self, Node, Stmt, StmtKind};
+use crate::settings::Mechanism;
 use crate::system::kernel::object_limits::{LimitedProgram, MAX_FRAMES, MAX_FUNCTIONS, MAX_MAPS, MAX_STACK, StackRule, limited};
 use crate::system::{Feature, TargetInfo};
 
 /// Minimum number of a program's maps besides those of the script: constants, the state of the run, counters, and the
 /// ring buffer.
 const OWN_MAPS: usize = 4;
+
+/// The number of loops at which a probe is not compiled.
+const FAR_TOO_MANY_LOOPS: usize = 4 * MAX_FUNCTIONS;
 
 /// How the kernel counts the stack.
 fn stack_rule(sys: &dyn TargetInfo) -> StackRule {
@@ -89,12 +94,7 @@ pub(super) fn too_large(programs: &[LimitedProgram], manifest: &Manifest, script
             report(maps_in_excess(span, script_maps, MAX_MAPS.saturating_sub(program.maps.len() - script_maps)));
         }
         if program.functions > MAX_FUNCTIONS {
-            let message = format!(
-                "this probe compiles to {} functions; the kernel allows {MAX_FUNCTIONS} in a program, and each loop is one",
-                program.functions
-            );
-            let help = "put similar loops into a function (`fn`), or split the work among several probes";
-            report(Diagnostic::error("too-many-functions", span, message).help(help));
+            report(functions_in_excess(span, program.functions));
         }
     }
     diagnostics
@@ -117,6 +117,32 @@ pub(super) fn far_too_many_maps(script: &hir::Script) -> Vec<Diagnostic> {
         }
     }
     diagnostics
+}
+
+/// Probes with so many loops, each of which is a function, that LLVM would take long for code that the kernel refuses. LLVM may remove
+/// a few of them.
+pub(super) fn far_too_many_loops(script: &hir::Script, env: &Env) -> Vec<Diagnostic> {
+    let mut diagnostics = Vec::new();
+    for probe in &script.probes {
+        let mut loops = 0;
+        hir::visit(&probe.body, &mut |node| {
+            let is_loop =
+                matches!(node, Node::Stmt(Stmt { kind: StmtKind::ForRange { .. } | StmtKind::ForMap { .. } | StmtKind::While { .. }, .. }));
+            loops += usize::from(is_loop);
+        });
+        // without the loop helper, functions are parts of others
+        if loops > FAR_TOO_MANY_LOOPS && env.sys.has(Feature::Loop) && !env.settings.refuses(Mechanism::BpfLoop) {
+            diagnostics.push(functions_in_excess(probe.span, loops));
+        }
+    }
+    diagnostics
+}
+
+fn functions_in_excess(span: Span, functions: usize) -> Diagnostic {
+    let message =
+        format!("this probe compiles to {functions} functions; the kernel allows {MAX_FUNCTIONS} in a program, and each loop is one");
+    let help = "put similar loops into a function (`fn`), or split the work among several probes";
+    Diagnostic::error("too-many-functions", span, message).help(help)
 }
 
 fn maps_in_excess(span: Span, script_maps: usize, max: usize) -> Diagnostic {

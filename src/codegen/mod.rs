@@ -191,7 +191,8 @@ pub fn compile_with(
     dumps: Dumps,
     mut known: Option<&mut KnownCode>,
 ) -> Result<Compiled, EmitError> {
-    let many = limits::far_too_many_maps(script);
+    let mut many = limits::far_too_many_maps(script);
+    many.extend(limits::far_too_many_loops(script, env));
     if !many.is_empty() {
         return Err(many.into());
     }

@@ -83,6 +83,13 @@ pub fn write_overhead(limit: Option<Overhead>) -> String {
 /// Suffixes of sizes, in bytes.
 const SIZES: [([&str; 2], u64); 3] = [(["K", "KiB"], 1 << 10), (["M", "MiB"], 1 << 20), (["G", "GiB"], 1 << 30)];
 
+/// Parses a number per second: `500/s`, or only the number.
+pub fn parse_rate(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let number = text.strip_suffix("/s").unwrap_or(text);
+    parse_int(number).map_err(|_| "expected a number per second, such as 500/s, 1e6/s or 500".to_string())
+}
+
 /// Parses a nonnegative integer in any form that scripts use (`1024`, `0x400`, `0b1`, `02000`, `1_000`, `1e6`, `5ms` in
 /// nanoseconds) or with `K`, `M` or `G` for powers of 1024.
 pub fn parse_int(text: &str) -> Result<u64, String> {

@@ -1,6 +1,8 @@
 //! The rows, and the words that their values accept.
 
-use super::parse::{name_of, one_of, parse_bool, parse_duration, parse_int, parse_overhead, parse_word, write_duration, write_overhead};
+use super::parse::{
+    name_of, one_of, parse_bool, parse_duration, parse_int, parse_overhead, parse_rate, parse_word, write_duration, write_overhead,
+};
 use super::{CacheUserSymbols, MapLayout, MissingProbes, NUMBER, SWITCH, Setting, TEXT, UNDECIDED, Unstable};
 use crate::types::MAX_LENGTH;
 use crate::value::StackMode;
@@ -132,7 +134,7 @@ pub const SETTINGS: &[Setting] = &[
         doc: "Maximum number of events per second that pass the predicates of all probes together, such as 1000/s. 0 sets no limit",
         flag: None,
         at_run: false,
-        set: |s, text| parse_int(text.trim().strip_suffix("/s").unwrap_or(text)).map(|n| s.max_events = n.min(1 << 40)),
+        set: |s, text| parse_rate(text).map(|n| s.max_events = n.min(1 << 40)),
         get: |s| s.max_events.to_string(),
     }
     .with_flag("max-events", "N/s", "Limits"),

@@ -13,6 +13,8 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::process::{Resource, getrlimit};
+
 use super::binary::file::map_file;
 use crate::VERSION;
 use crate::input;
@@ -121,8 +123,9 @@ impl CacheFile {
 
     fn try_save(&self, contents: &[u8]) -> std::io::Result<()> {
         let head = self.head(contents);
-        // a longer file would not be read back
-        if (head.len() + contents.len()) as u64 > self.kind.max_bytes {
+        // A longer file would not be read back. A write beyond the limit of the process would end rbt by a signal.
+        let limit = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+        if (head.len() + contents.len()) as u64 > self.kind.max_bytes.min(limit) {
             return Ok(());
         }
         fs::DirBuilder::new().recursive(true).mode(0o755).create(&self.folder)?;
