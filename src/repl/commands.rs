@@ -501,7 +501,10 @@ fn cost(prompt: &mut Prompt, text: &str) -> Result<LineResult, Failure> {
         for (probe, step) in prompt.workspace.estimates.steps(number) {
             let state = match step {
                 Step::Sample { one_in } => format!("one in {one_in} of its runs is sampled to keep the limit"),
-                Step::Detach { .. } | Step::DetachToo => "detached to keep the limit".into(),
+                Step::Detach { permanent: false } => "detached for some time to keep the limit".into(),
+                Step::Detach { permanent: true } | Step::DetachToo => {
+                    "detached to keep the limit, until you drop all entries that use its maps, and type them again".into()
+                }
                 Step::StayDetached { .. } => "detached, and cannot be attached again".into(),
                 Step::Drop { max_events } => format!("events are dropped to keep the limit of {max_events}/s"),
                 Step::Attach | Step::Pass { .. } => continue,
