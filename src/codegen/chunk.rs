@@ -16,8 +16,6 @@ use crate::types::{Int, Space, Type};
 
 /// The number of statements and expressions at which a body is long.
 const MIN_BODY_TO_SPLIT: u64 = 2000;
-/// The number at which statements of a program that runs often share functions, as those of others do.
-const MIN_BODY_TO_SHARE: u64 = 10_000;
 /// The number at which code that occurs in many places is put into a function. A call costs a nanosecond or two.
 const SHARED: u64 = 300;
 /// The least number of statements in a piece. Pieces are larger if there would be too many of them.
@@ -90,9 +88,8 @@ impl<'c> Gen<'_, 'c> {
         }
         let piece = MIN_CHUNK.max(weight(&probe.body) / MAX_PIECES);
         let deepest = MAX_NESTING.min(FRAMES.saturating_sub(self.nesting(&probe.body)));
-        // In a program that runs often, the time of a call counts, unless its compilation would take seconds.
-        let shares = self.e.program.is_rare || weight(&probe.body) >= MIN_BODY_TO_SHARE;
-        let shares = shares && self.e.options.shares_statements;
+        // In a program that runs often, the time of a call counts, and each function asks for the process again.
+        let shares = self.e.program.is_rare && self.e.options.shares_statements;
         let alike = if shares { AlikeStatements::of(&probe.body, &self.e.options.unlike) } else { AlikeStatements::default() };
         self.body.chunks = Some(Chunks { piece, count: 0, within: 0, deepest, value: None, alike, context: Vec::new() });
         self.e.spare_stack(STACK);
