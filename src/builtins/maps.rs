@@ -14,6 +14,13 @@ pub(super) fn is_delete(row: &Builtin) -> bool {
     row.name == DELETE
 }
 
+/// The builtins by which a program asks about elements.
+const ASKS: [&str; 3] = ["has_key", "find", "len"];
+
+pub(super) fn asks_about_map(row: &Builtin) -> bool {
+    ASKS.contains(&row.name)
+}
+
 /// The builtins by which user space changes a map.
 const CHANGES: [&str; 2] = ["clear", "zero"];
 

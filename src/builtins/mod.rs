@@ -725,6 +725,11 @@ pub fn begins_span(row: &Builtin) -> Option<bool> {
     span::begins(row)
 }
 
+/// Does its result depend on the elements of a map?
+pub fn asks_about_map(row: &Builtin) -> bool {
+    maps::asks_about_map(row)
+}
+
 /// Does user space change a map for it?
 pub fn changes_map(row: &Builtin) -> bool {
     maps::changes_map(row)

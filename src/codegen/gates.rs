@@ -3,9 +3,10 @@
 //! A probe on the returns of calls follows a probe on their entries: both run for a call, or neither does. Otherwise, probes
 //! that share a map without aggregation depend on each other in unknown ways, such as the start of a request that another
 //! thread completes. Dropping some of their runs would make the results of the others wrong, so these probes always run, or
-//! are detached together, and a limit of events applies to the records that they send. This includes a probe that reads what its
-//! earlier runs have written, probes that begin and end spans of the timeline, and at the prompt, where other entries may use the
-//! same maps, all that use a map without aggregation. All other probes are independent, even at the same place.
+//! are detached together, and a limit of events applies to the records that they send. An aggregation that a probe reads is
+//! like a map without one. This includes a probe that reads what its earlier runs have written, probes that begin and end spans
+//! of the timeline, and at the prompt, where other entries may use the same maps, all that use a map without aggregation. All
+//! other probes are independent, even at the same place.
 
 #![allow(clippy::wildcard_enum_match_arm)] // matches on one variant
 
@@ -36,10 +37,11 @@ pub(super) fn sampling(script: &hir::Script, env: &Env) -> Vec<Sampling> {
     let probes = &script.probes;
     let calls: Vec<_> = probes.iter().map(Calls::of).collect();
     let calls = |i: usize| calls.get(i).and_then(Option::as_ref);
-    let maps: Vec<PlainMaps> = probes.iter().map(|p| PlainMaps::of(p, script)).collect();
+    let costs = |i: usize| probes.get(i).is_some_and(costs);
+    let limited = |i: usize| probes.get(i).is_some_and(is_limited);
+    let read = read_by_limited(script);
+    let maps: Vec<PlainMaps> = probes.iter().map(|p| PlainMaps::of(p, script, &read)).collect();
     let shared = |i: usize, j: usize| maps.get(i).zip(maps.get(j)).into_iter().flat_map(|(a, b)| a.shared(b));
-    let costs = |i: usize| probes.get(i).is_some_and(|p| p.sites.iter().any(|s| s.attach.properties().is_limited));
-    let limited = |i: usize| costs(i) && !probes.get(i).is_some_and(only_deletes);
     let mut group: Vec<usize> = (0..probes.len()).collect();
     for i in 0..probes.len() {
         for j in 0..i {
@@ -69,7 +71,8 @@ pub(super) fn sampling(script: &hir::Script, env: &Env) -> Vec<Sampling> {
             true => by_returns.contains(map) && !by_entries.contains(map),
             false => by_all.contains(map),
         };
-        let remembers = members.iter().any(|k| maps.get(*k).is_some_and(|m| m.read.iter().any(|map| is_old(k, map))));
+        // the value of an aggregation is that of all earlier calls
+        let remembers = members.iter().any(|k| maps.get(*k).is_some_and(|m| m.read.iter().any(|map| read.contains(map) || is_old(k, map))));
         (!remembers && !entries.is_empty() && (members.len() == 1 || !returns.is_empty() && is_apart && follow)).then_some(entries)
     };
     let is_alone = |i: usize| members(i).len() == 1;
@@ -185,6 +188,49 @@ fn reset_maps(probe: &hir::Probe) -> BTreeSet<MapId> {
     if returns { BTreeSet::new() } else { body.iter().filter_map(latency_pairs::deletes).collect() }
 }
 
+/// Has it a cost that a limit applies to?
+fn costs(probe: &hir::Probe) -> bool {
+    probe.sites.iter().any(|site| site.attach.properties().is_limited)
+}
+
+/// Are its runs events that a limit may drop?
+fn is_limited(probe: &hir::Probe) -> bool {
+    costs(probe) && !only_deletes(probe)
+}
+
+/// Does a map have an aggregation?
+fn is_aggregation(map: MapId, script: &hir::Script) -> bool {
+    script.maps.get(map).is_some_and(|map| matches!(map.value, Type::Agg(_)))
+}
+
+/// The aggregations that probes read whose runs a limit may drop.
+fn read_by_limited(script: &hir::Script) -> BTreeSet<MapId> {
+    let read = script.probes.iter().filter(|probe| is_limited(probe)).flat_map(read_as_value);
+    read.filter(|map| is_aggregation(*map, script)).collect()
+}
+
+/// The maps that a probe reads by aggregated values, by elements, or by whether there are some. (Printing a map is no event of
+/// another probe.)
+fn read_as_value(probe: &hir::Probe) -> BTreeSet<MapId> {
+    let mut found = BTreeSet::new();
+    let mut visit = |node: hir::Node| match node {
+        hir::Node::Expr(Expr { kind: ExprKind::ReadAgg(map, _), .. })
+        | hir::Node::Stmt(hir::Stmt { kind: StmtKind::ForMap { map, .. }, .. }) => {
+            found.insert(*map);
+        }
+        hir::Node::Expr(Expr { kind: ExprKind::Call(call), .. }) if builtins::asks_about_map(call.row) => {
+            found.extend(call.args.iter().filter_map(|arg| match arg {
+                hir::CallArg::Map(map) | hir::CallArg::Element(map, _) => Some(*map),
+                _ => None,
+            }));
+        }
+        _ => {}
+    };
+    hir::visit(&probe.body, &mut visit);
+    probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
+    found
+}
+
 /// The maps without aggregation that a probe uses: a value that another probe reads there must be the latest.
 #[derive(Default)]
 struct PlainMaps {
@@ -211,7 +257,8 @@ struct Uses {
 }
 
 impl PlainMaps {
-    fn of(probe: &hir::Probe, script: &hir::Script) -> Self {
+    /// The aggregations that probes read are like plain maps.
+    fn of(probe: &hir::Probe, script: &hir::Script, read: &BTreeSet<MapId>) -> Self {
         let mut uses: BTreeMap<MapId, Uses> = BTreeMap::new();
         let mut visit = |node: hir::Node| {
             let mut used = |map: MapId, more: Uses| {
@@ -229,7 +276,8 @@ impl PlainMaps {
                     StmtKind::SetMap { map, key, value } if added(*map, key.as_ref(), value).is_some() => {
                         used(*map, Uses { by_additions: 2, reads_to_add: 1, writes: 1, ..one });
                     }
-                    StmtKind::SetMap { map, .. } => used(*map, Uses { writes: 1, ..one }),
+                    StmtKind::SetMap { map, .. } | StmtKind::Aggregate { map, .. } => used(*map, Uses { writes: 1, ..one }),
+                    StmtKind::ForMap { map, .. } => used(*map, Uses { reads: 1, ..one }),
                     StmtKind::Expr(Expr { kind: ExprKind::StepMap { map, .. }, .. }) => {
                         used(*map, Uses { all: 0, by_additions: 1, reads_to_add: 1, ..one });
                     }
@@ -237,7 +285,7 @@ impl PlainMaps {
                 },
                 hir::Node::Expr(e) => match &e.kind {
                     ExprKind::StepMap { map, .. } => used(*map, Uses { reads: 1, writes: 1, ..one }),
-                    ExprKind::Map(map, _) => used(*map, Uses { reads: 1, ..one }),
+                    ExprKind::Map(map, _) | ExprKind::ReadAgg(map, _) => used(*map, Uses { reads: 1, ..one }),
                     ExprKind::Call(call) => {
                         match builtins::begins_span(call.row) {
                             Some(true) => used(SPANS, Uses { writes: 1, ..one }),
@@ -258,7 +306,7 @@ impl PlainMaps {
         probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
         let mut found = Self::default();
         for (map, Uses { all, by_additions, reads, reads_to_add, writes }) in uses {
-            if map == SPANS || script.maps.get(map).is_some_and(|m| !matches!(m.value, Type::Agg(_))) {
+            if map == SPANS || read.contains(&map) || !is_aggregation(map, script) {
                 if reads > reads_to_add {
                     found.read.insert(map);
                 }
@@ -317,15 +365,61 @@ pub(super) fn weights(script: &hir::Script, settings: &Settings, sampling: &[Sam
         hir::visit(&probe.body, &mut visit);
         probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
     }
+    // what is computed from an estimate is one
+    let computed: Vec<(BTreeSet<MapId>, BTreeSet<MapId>)> =
+        script.probes.iter().map(|probe| (read_values(probe), written(probe))).collect();
+    loop {
+        let before = by_map.clone();
+        for (from, to) in &computed {
+            let by: BTreeSet<usize> = from.iter().filter_map(|map| before.get(*map)).flatten().copied().collect();
+            for map in to {
+                if let Some(of) = by_map.get_mut(*map) {
+                    of.extend(&by);
+                }
+            }
+        }
+        if by_map == before {
+            break;
+        }
+    }
     by_map.into_iter().map(|by| by.into_iter().collect()).collect()
+}
+
+/// The maps whose values a probe uses.
+fn read_values(probe: &hir::Probe) -> BTreeSet<MapId> {
+    let mut found = read_as_value(probe);
+    let mut visit = |node: hir::Node| {
+        if let hir::Node::Expr(Expr { kind: ExprKind::Map(map, _), .. }) = node {
+            found.insert(*map);
+        }
+    };
+    hir::visit(&probe.body, &mut visit);
+    probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
+    found
+}
+
+/// The maps whose values a probe changes.
+fn written(probe: &hir::Probe) -> BTreeSet<MapId> {
+    let mut found = BTreeSet::new();
+    let mut visit = |node: hir::Node| match node {
+        hir::Node::Stmt(hir::Stmt { kind: StmtKind::Aggregate { map, .. } | StmtKind::SetMap { map, .. }, .. })
+        | hir::Node::Expr(Expr { kind: ExprKind::StepMap { map, .. }, .. }) => {
+            found.insert(*map);
+        }
+        _ => {}
+    };
+    hir::visit(&probe.body, &mut visit);
+    probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
+    found
 }
 
 /// By map: see [`artifact::Map::coupled`](super::artifact::Map::coupled).
 pub(super) fn coupled(script: &hir::Script, env: &Env, sampling: &[Sampling]) -> Vec<Vec<usize>> {
     let mut by_map = vec![Vec::new(); script.maps.len()];
+    let read = read_by_limited(script);
     let is_coupled = |index: &usize| env.invocation.shares_maps && matches!(sampling.get(*index), Some(Sampling::Coupled { .. }));
     for (index, probe) in script.probes.iter().enumerate().filter(|(index, _)| is_coupled(index)) {
-        let maps = PlainMaps::of(probe, script);
+        let maps = PlainMaps::of(probe, script, &read);
         maps.other.iter().chain(&maps.added).filter(|map| **map != SPANS).for_each(|map| {
             if let Some(by) = by_map.get_mut(*map) {
                 by.push(index);
