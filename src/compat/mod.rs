@@ -110,6 +110,10 @@ pub fn unknown_conditions(script: &hir::Script, sys: &dyn TargetInfo) -> Vec<Str
     };
     let mut all: Vec<String> = script.probes.iter().flat_map(|p| &p.sites).filter_map(of).collect();
     all.dedup();
+    // rbt's own code keeps the rules of the verifier
+    let objects =
+        script.objects.iter().map(|(object, _)| format!("cannot determine whether its verifier accepts the code of {}", object.name));
+    all.extend(objects);
     all
 }
 

@@ -226,7 +226,8 @@ fn lacks_description(front: &Frontend, tree: &ast::Script, snapshot: &Snapshot) 
         let (settings, invocation, warnings) = front.settings(tree).ok()?;
         frontend::check(tree, snapshot, settings, invocation, warnings).err()
     };
-    is_of_others && errors().is_some_and(|all| all.0.iter().any(|d| d.severity == Severity::Error && compat::is_absence(d.code)))
+    // a warning may tell of what is missing, and the error of what follows from it
+    is_of_others && errors().is_some_and(|all| all.0.iter().any(|d| compat::is_absence(d.code)))
 }
 
 /// Finds a variant for a kernel, or compiles one.

@@ -300,18 +300,18 @@ pub fn with_license(object: &Object, script: &str) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Gives functions with pointers to structs hidden visibility, with which libbpf loads them as static ones. The kernel verifies a
-/// global function once, and by itself, so its callers could not pass pointers to objects of the kernel (btf_prepare_func_args of
-/// kernel/bpf/btf.c). It verifies a static one with the arguments of each caller.
+/// Gives functions with pointers hidden visibility, with which libbpf loads them as static ones. The kernel verifies a global
+/// function once, and by itself, so its callers could not pass pointers to objects of the kernel, and before Linux 5.13 no pointers
+/// at all (btf_prepare_func_args of kernel/bpf/btf.c). It verifies a static one with the arguments of each caller.
 ///
 /// # Errors
 /// The object is damaged.
 pub fn with_hidden_functions(mut bytes: Vec<u8>, functions: &[Function]) -> Result<Vec<u8>, String> {
-    let takes_struct = |function: &Function| {
-        let is_one = |ty: &CType| matches!(ty, CType::Pointer(of) if matches!(**of, CType::Struct { .. }));
-        function.signature.as_ref().is_ok_and(|signature| signature.params.iter().any(|(_, ty)| is_one(ty)))
+    let takes_pointer = |function: &Function| {
+        let signature = function.signature.as_ref();
+        signature.is_ok_and(|signature| signature.params.iter().any(|(_, ty)| matches!(ty, CType::Pointer(_))))
     };
-    let hidden: BTreeSet<&str> = functions.iter().filter(|f| takes_struct(f)).map(|f| f.name.as_str()).collect();
+    let hidden: BTreeSet<&str> = functions.iter().filter(|f| takes_pointer(f)).map(|f| f.name.as_str()).collect();
     let places: Vec<usize> = {
         let file = parse(&bytes)?;
         let table = file.section_by_name(".symtab").and_then(|section| section.file_range()).map_or(0, |(start, _)| start as usize);
