@@ -3,9 +3,10 @@
 //! Detaching takes the kernel 40 to 85 ms for a tracepoint by perf, about 100 ms for a perf uprobe, and 24 ms for a
 //! uprobe.multi link, one after the other. The process that closes the last descriptor waits, even at exit. Therefore a
 //! forked child, the sweeper, inherits the descriptors and waits until the parent has closed its own. That is fast,
-//! because the child's descriptors keep everything attached. Then the child exits, which closes the last ones. It has
-//! no other open descriptors, so readers of a pipe do not wait for it. Programs that stay attached for that moment see
-//! `State::stopped` and return at once. A run that cannot fork waits for its own close.
+//! because the child's descriptors keep everything attached. Then the child exits, which closes the last ones. It closes
+//! its other descriptors first, for which the parent waits, so readers of a pipe do not wait for it, and ports are free.
+//! Programs that stay attached for that moment see `State::stopped` and return at once. A run that cannot fork waits for
+//! its own close.
 //!
 //! In a container, a sweeper can block detaching on the whole machine until it reboots. When process 1 of a PID namespace exits,
 //! the kernel waits for all other processes of the namespace (`zap_pid_ns_processes` of kernel/pid_namespace.c). Before Linux 6.9,
@@ -26,6 +27,9 @@ pub(super) fn sweep(fds: Vec<OwnedFd>) {
     // The sweeper learns from the end of this pipe that the parent is done, however it ended. Without a pipe there is
     // no sweeper: dropping `fds` then takes its time.
     let Ok((wait, done)) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC) else { return };
+    // The parent learns from the end of the other one that the sweeper has closed what it need not keep: until then, the port of a
+    // server, for example, is in use, and the next run would not get it.
+    let Ok((closed, open)) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC) else { return };
     // Made before the fork: the child may allocate nothing (signal-safety(7)).
     let mut keep: Vec<RawFd> = fds.iter().chain([&wait]).map(AsRawFd::as_raw_fd).collect();
     keep.sort_unstable();
@@ -35,6 +39,9 @@ pub(super) fn sweep(fds: Vec<OwnedFd>) {
             run_sweeper(&keep, wait.as_raw_fd());
         }
     }
+    drop(open);
+    let mut byte = [0u8];
+    while rustix::io::read(&closed, &mut byte) == Err(rustix::io::Errno::INTR) {}
     drop(fds); // before `done`
     drop(done);
 }
