@@ -188,6 +188,12 @@ fn reset_maps(probe: &hir::Probe) -> BTreeSet<MapId> {
     if returns { BTreeSet::new() } else { body.iter().filter_map(latency_pairs::deletes).collect() }
 }
 
+/// Visits the body of a probe and the functions that it calls.
+fn visit_probe(probe: &hir::Probe, visit: &mut dyn FnMut(hir::Node)) {
+    hir::visit(&probe.body, visit);
+    probe.functions.iter().for_each(|f| hir::visit(&f.body, visit));
+}
+
 /// Has it a cost that a limit applies to?
 fn costs(probe: &hir::Probe) -> bool {
     probe.sites.iter().any(|site| site.attach.properties().is_limited)
@@ -226,8 +232,7 @@ fn read_as_value(probe: &hir::Probe) -> BTreeSet<MapId> {
         }
         _ => {}
     };
-    hir::visit(&probe.body, &mut visit);
-    probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
+    visit_probe(probe, &mut visit);
     found
 }
 
@@ -302,8 +307,7 @@ impl PlainMaps {
                 },
             }
         };
-        hir::visit(&probe.body, &mut visit);
-        probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
+        visit_probe(probe, &mut visit);
         let mut found = Self::default();
         for (map, Uses { all, by_additions, reads, reads_to_add, writes }) in uses {
             if map == SPANS || read.contains(&map) || !is_aggregation(map, script) {
@@ -362,8 +366,7 @@ pub(super) fn weights(script: &hir::Script, settings: &Settings, sampling: &[Sam
                 _ => {}
             },
         };
-        hir::visit(&probe.body, &mut visit);
-        probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
+        visit_probe(probe, &mut visit);
     }
     // what is computed from an estimate is one
     let computed: Vec<(BTreeSet<MapId>, BTreeSet<MapId>)> =
@@ -393,8 +396,7 @@ fn read_values(probe: &hir::Probe) -> BTreeSet<MapId> {
             found.insert(*map);
         }
     };
-    hir::visit(&probe.body, &mut visit);
-    probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
+    visit_probe(probe, &mut visit);
     found
 }
 
@@ -408,8 +410,7 @@ fn written(probe: &hir::Probe) -> BTreeSet<MapId> {
         }
         _ => {}
     };
-    hir::visit(&probe.body, &mut visit);
-    probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
+    visit_probe(probe, &mut visit);
     found
 }
 
@@ -438,8 +439,7 @@ pub(super) fn unlimited(script: &hir::Script, settings: &Settings, sampling: &[S
                 sends |= matches!(&call.row.codegen, Codegen::Event(event) if !event.ends_probe) && !builtins::changes_map(call.row);
             }
         };
-        hir::visit(&probe.body, &mut visit);
-        probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut visit));
+        visit_probe(probe, &mut visit);
         matches!(sampling.get(*index), Some(Sampling::Coupled { .. })) && !sends && !only_deletes(probe)
     };
     let all = script.probes.iter().enumerate().filter(|_| settings.max_events > 0);

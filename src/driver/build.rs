@@ -394,8 +394,10 @@ fn compile_variant(
         };
         let mechanisms = refused_mechanisms(&e, &compiled.artifact, &checked.script, &checked.settings, sys);
         if mechanisms.is_empty() {
-            let reason = if others { explain_silently } else { explain };
-            return Err(reason(&e, REFUSED, &compiled, &checked.script, front));
+            return Err(match others {
+                true => explain_silently(&e, REFUSED, &compiled, front),
+                false => explain(&e, REFUSED, &compiled, &checked.script, front),
+            });
         }
         without.extend(mechanisms);
     }
@@ -430,8 +432,7 @@ fn try_variant(front: &Frontend, tree: &ast::Script, sys: &Live, kind: &Kind, ma
 fn absent(sources: &[Source], warnings: &Diagnostics) -> Vec<AbsentPoint> {
     let point = |d: &Diagnostic| {
         let source = sources.get(usize::from(d.span.source));
-        let line = |source: &Source| source.text.bytes().take(d.span.start as usize).filter(|byte| *byte == b'\n').count() + 1;
-        let place = source.map(|source| format!("{}:{}: ", source.name, line(source))).unwrap_or_default();
+        let place = source.map(|source| format!("{}:{}: ", source.name, source.line_col(d.span.start).0)).unwrap_or_default();
         AbsentPoint { message: format!("{place}{}", d.message), help: d.help.clone() }
     };
     warnings.0.iter().filter(|d| search::tells_of_absence(d)).map(point).collect()

@@ -22,7 +22,7 @@ pub(crate) fn explain(error: &anyhow::Error, other: u8, compiled: &Compiled, scr
 }
 
 /// As [`explain`], but prints nothing.
-pub(crate) fn explain_silently(error: &anyhow::Error, other: u8, compiled: &Compiled, _: &hir::Script, front: &Frontend) -> Failure {
+pub(crate) fn explain_silently(error: &anyhow::Error, other: u8, compiled: &Compiled, front: &Frontend) -> Failure {
     Explainer { manifest: &compiled.artifact.manifest, points: &[], sources: &[], run: front.run }.explain(error, other)
 }
 

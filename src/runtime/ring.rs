@@ -2,9 +2,9 @@
 //!
 //! The layout is the kernel's (`kernel/bpf/ringbuf.c`, `Documentation/bpf/ringbuf.rst`): a page with the consumer position,
 //! which user space writes; a page with the producer position; and the data, twice in a row so that a record that wraps
-//! around is contiguous. rbt maps only the part that it reads: the kernel enters each page of a mapping, so that a ring of 4 MiB
-//! would add 8 MiB to the process and 2 ms to its start and end. Each record has a header of eight bytes: its length in a `u32`, whose upper two bits mark records that
-//! are unfinished or discarded.
+//! around is contiguous. rbt maps only the part that it reads: the kernel enters each page of a mapping, so that a ring of
+//! 4 MiB would add 8 MiB to the process and 2 ms to its start and end. Each record has a header of eight bytes: its length in
+//! a `u32`, whose upper two bits mark records that are unfinished or discarded.
 //!
 //! rbt does not use libbpf's reader, because a batch must end between two records when a signal arrives, and because records
 //! after an `exit()` are skipped.
