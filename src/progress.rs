@@ -1,7 +1,7 @@
 //! The progress of long work, on the terminal: one line that names the current step, from the first second on.
 //!
 //! A separate thread writes the line, so that the time of a single long step is shown as well.
-#![allow(unsafe_code)] // write(2) in a signal handler
+#![allow(unsafe_code)] // sigaction(2), and write(2) in a signal handler
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,10 +31,54 @@ pub fn abandon() {
     }
 }
 
-/// The progress line; it is cleared on drop.
+/// Clears the line when a signal ends the process by default, which it does after this.
+extern "C" fn ends(signal: libc::c_int) {
+    abandon();
+    // SAFETY: raise(3) may be called in a handler; `SA_RESETHAND` has restored the default
+    unsafe { libc::raise(signal) };
+}
+
+/// The signals of a user that end the process. Those that something else handles or ignores are left alone.
+struct EndSignals(Vec<libc::c_int>);
+
+impl EndSignals {
+    fn handle() -> Self {
+        let signals = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+        let handled = signals.into_iter().filter(|signal| {
+            // SAFETY: both structs live as long as the calls; zero is a valid value of each field
+            unsafe {
+                let (mut before, mut new): (libc::sigaction, libc::sigaction) = (std::mem::zeroed(), std::mem::zeroed());
+                new.sa_sigaction = ends as *const () as usize;
+                new.sa_flags = libc::SA_RESETHAND;
+                libc::sigaction(*signal, std::ptr::null(), &raw mut before) == 0
+                    && before.sa_sigaction == libc::SIG_DFL
+                    && libc::sigaction(*signal, &raw const new, std::ptr::null_mut()) == 0
+            }
+        });
+        Self(handled.collect())
+    }
+}
+
+impl Drop for EndSignals {
+    fn drop(&mut self) {
+        for signal in &self.0 {
+            // SAFETY: the same
+            unsafe {
+                let (mut now, default): (libc::sigaction, libc::sigaction) = (std::mem::zeroed(), std::mem::zeroed());
+                if libc::sigaction(*signal, std::ptr::null(), &raw mut now) == 0 && now.sa_sigaction == ends as *const () as usize {
+                    libc::sigaction(*signal, &raw const default, std::ptr::null_mut());
+                }
+            }
+        }
+    }
+}
+
+/// The progress line; it is cleared on drop, and when a signal ends the process.
 pub struct Progress {
     line: Arc<Line>,
     writer: Option<JoinHandle<()>>,
+    /// Dropped after the line is cleared.
+    signals: Option<EndSignals>,
 }
 
 struct Line {
@@ -53,7 +97,10 @@ struct State {
 impl Progress {
     /// On standard error, if it is a terminal.
     pub fn on_stderr() -> Self {
-        Self::on(Box::new(io::stderr()), io::stderr().is_terminal(), DELAY)
+        let visible = io::stderr().is_terminal();
+        let mut progress = Self::on(Box::new(io::stderr()), visible, DELAY);
+        progress.signals = visible.then(EndSignals::handle);
+        progress
     }
 
     fn on(to: Box<dyn Write + Send>, visible: bool, delay: Duration) -> Self {
@@ -62,7 +109,7 @@ impl Progress {
         let shared = line.clone();
         // without a thread, no progress is shown
         let writer = visible.then(|| std::thread::Builder::new().spawn(move || shared.keep_current(delay)).ok()).flatten();
-        Self { line, writer }
+        Self { line, writer, signals: None }
     }
 
     /// Sets the name of the current step.
@@ -189,6 +236,24 @@ mod tests {
         });
         assert!(before.ends_with(CLEAR), "{before:?}");
         assert_eq!(before, after);
+    }
+
+    #[test]
+    fn signals_are_handled_while_it_lives() {
+        let handler = |signal| {
+            // SAFETY: the struct lives as long as the call
+            unsafe {
+                let mut now: libc::sigaction = std::mem::zeroed();
+                assert_eq!(libc::sigaction(signal, std::ptr::null(), &raw mut now), 0);
+                now.sa_sigaction
+            }
+        };
+        let before = handler(libc::SIGHUP);
+        let signals = EndSignals::handle();
+        assert_eq!(signals.0.contains(&libc::SIGHUP), before == libc::SIG_DFL);
+        assert_eq!(handler(libc::SIGHUP) == ends as *const () as usize, before == libc::SIG_DFL);
+        drop(signals);
+        assert_eq!(handler(libc::SIGHUP), before);
     }
 
     #[test]

@@ -26,6 +26,7 @@ use crate::launch::require::require_privileges;
 use crate::launch::resolve::resolve;
 use crate::probes::{Env, search};
 use crate::progress::Progress;
+use crate::render;
 use crate::runtime::{self, Options};
 use crate::sema;
 use crate::settings::Mechanism;
@@ -560,7 +561,10 @@ fn program(args: &Build, bundle: &Bundle, bytes: &[u8]) -> Result<Vec<u8>, Failu
 fn runner(args: &Build, bundle: &Bundle) -> Result<(&'static str, Vec<u8>), Failure> {
     let built_for = [(bundle.settings.has_times(), "formats with times"), (bundle.settings.has_origins(), "--otlp")];
     let built_for = built_for.iter().find(|(is_so, _)| *is_so).map(|(_, what)| String::from(*what));
-    let needed = bundle.needed_parts().or(built_for);
+    // the format of a run is that of the command line that starts it, and a user who names one here will name it there
+    let asked = args.run.format.as_deref().and_then(render::find);
+    let shown_by = asked.filter(|format| !format.everywhere).map(|format| format!("-f {}", format.name));
+    let needed = bundle.needed_parts().or(built_for).or(shown_by);
     match (args.runner, needed) {
         (Some(Runner::Full), _) | (None, Some(_)) => runner_file(Runner::Full),
         (Some(Runner::Small), Some(needed)) => {

@@ -90,3 +90,25 @@ impl Settings {
         Ok(warnings)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_the_loader_and_the_output_apply_to_runs() {
+        let mut settings = Built::of(&Settings::default(), &Invocation::default()).settings(&Settings::default()).unwrap();
+        let vars = [
+            ("RBT_PERF_RB_PAGES", "32"),
+            ("BPFTRACE_UNWIND_MEMORY", "8388608"),
+            ("RBT_PRINT_MAPS_ON_EXIT", "false"),
+            ("RBT_SHOW_DEBUG_INFO", "true"),
+            ("RBT_MAX_MAP_KEYS", "7"),
+        ];
+        let vars = vars.map(|(name, value)| (name.to_string(), value.to_string()));
+        let warnings = settings.apply_env_at_run(vars).unwrap();
+        assert_eq!((settings.perf_rb_pages, settings.unwind_memory), (32, 8 << 20));
+        assert!(!settings.print_maps_on_exit && settings.show_debug_info);
+        assert_eq!(warnings, ["RBT_MAX_MAP_KEYS has no effect on a compiled script"]);
+    }
+}

@@ -194,9 +194,9 @@ pub const SETTINGS: &[Setting] = &[
             Ok(())
         },
         get: |s| s.perf_rb_pages.to_string(),
-    },
-    switch!(print_maps_on_exit, "Print all maps when the run ends"),
-    switch!(show_debug_info, "Show source lines and inlined frames in stacks"),
+    }.at_run(),
+    switch!(print_maps_on_exit, "Print all maps when the run ends").at_run(),
+    switch!(show_debug_info, "Show source lines and inlined frames in stacks").at_run(),
     word!(stack_mode, STACK_MODES, "bpftrace, perf, raw, build_id", "Format of stacks"),
     Setting {
         name: "str_trunc_trailer",
@@ -215,7 +215,7 @@ pub const SETTINGS: &[Setting] = &[
     unstable!(unstable_import_statement, "Allow import within a block"),
     unstable!(unstable_tseries, "Allow tseries()"),
     unstable!(unstable_typeinfo, "Allow typeinfo"),
-    number!(unwind_memory, 4194304, "Maximum memory of the unwind tables for user stacks, in bytes, from 4 MiB to 1 GiB. A stack ends at a file whose table has no room"),
+    number!(unwind_memory, 4194304, "Maximum memory of the unwind tables for user stacks, in bytes, from 4 MiB to 1 GiB. A stack ends at a file whose table has no room").at_run(),
     switch!(unwind_tables, "Unwind user stacks by call frame information. If false, ustack follows frame pointers only"),
 ];
 
