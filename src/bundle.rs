@@ -31,6 +31,7 @@ use crate::probes::Env;
 use crate::settings::Built;
 use crate::system::TargetInfo;
 use crate::system::bpf_object;
+use crate::system::portability::kept_answers::KeptAnswers;
 use crate::system::portability::relocations::{self, Relocation, Unrelocatable};
 use crate::system::portability::requirements::{Difference, Requirements};
 
@@ -70,6 +71,9 @@ pub struct Bundle {
     pub variants: Vec<Variant>,
     /// The kernels against which it was checked.
     pub kernels: Vec<CheckedKernel>,
+    /// The digest of its file; zero if it was not read.
+    #[serde(skip)]
+    digest: [u8; 32],
 }
 
 /// A kernel against which a bundle was checked.
@@ -169,7 +173,12 @@ impl Variant {
     /// # Errors
     /// Its answers or its numbers do not fit.
     pub fn artifact(&self, sys: &dyn TargetInfo) -> Result<Artifact, Incompatibility> {
-        let numbers = self.requirements.of(sys).map_err(Incompatibility::Differs)?;
+        self.artifact_with(self.requirements.of(sys))
+    }
+
+    /// The same, for a kernel with these numbers.
+    fn artifact_with(&self, numbers: Result<Vec<u32>, Vec<Difference>>) -> Result<Artifact, Incompatibility> {
+        let numbers = numbers.map_err(Incompatibility::Differs)?;
         let mut elf = unpack(&self.packed, self.size).filter(|elf| bpf_object::has_text_names(elf)).ok_or(Incompatibility::Damaged)?;
         relocations::apply(&mut elf, &self.relocations, &numbers).map_err(|why| match why {
             Unrelocatable::TooLarge(number) => Incompatibility::TooLarge(self.requirements.number_name(number)),
@@ -254,6 +263,7 @@ impl Bundle {
             help: about.help,
             variants,
             kernels: about.kernels,
+            digest: [0; 32],
         }
     }
 
@@ -345,6 +355,7 @@ impl Bundle {
             variant.packed = packed.to_vec();
             objects = rest;
         }
+        bundle.digest = *digest;
         if objects.is_empty() { Ok(bundle) } else { Err(BundleError::Changed) }
     }
 
@@ -399,15 +410,23 @@ impl Bundle {
         all
     }
 
-    /// The message for a kernel for which the bundle was not checked, although it was checked for others, or on which it does not run
-    /// according to that check.
-    pub fn doubt(&self, release: &str) -> Option<String> {
-        let mut here = self.kernels.iter().filter(|kernel| kernel.release == release).peekable();
-        if self.kernels.is_empty() || self.kernel == release || here.clone().any(|kernel| kernel.why_not.is_none()) {
+    /// The message for a kernel on which the bundle does not run according to the check at the build.
+    pub fn known_reason(&self, release: &str) -> Option<String> {
+        let here = || self.kernels.iter().filter(|kernel| kernel.release == release);
+        if self.kernel == release || here().any(|kernel| kernel.why_not.is_none()) {
             return None;
         }
-        if let Some(CheckedKernel { why_not: Some(why), .. }) = here.peek() {
-            return Some(format!("according to the check at the build, the bundle does not run on this kernel, Linux {release}: {why}"));
+        let why = here().find_map(|kernel| kernel.why_not.as_ref())?;
+        Some(format!("according to the check at the build, the bundle does not run on this kernel, Linux {release}: {why}"))
+    }
+
+    /// The same, or the message for a kernel against which the bundle was not checked, although it was checked against others.
+    pub fn doubt(&self, release: &str) -> Option<String> {
+        if let Some(reason) = self.known_reason(release) {
+            return Some(reason);
+        }
+        if self.kernels.is_empty() || self.kernel == release || self.kernels.iter().any(|kernel| kernel.release == release) {
+            return None;
         }
         let fits = |kernel: &&CheckedKernel| kernel.why_not.is_none();
         let mut names: Vec<&str> = self.kernels.iter().filter(fits).map(|kernel| kernel.release.as_str()).collect();
@@ -418,11 +437,16 @@ impl Bundle {
         Some(format!("the bundle was not checked against this kernel, Linux {release}{others}"))
     }
 
+    /// The answers about types that earlier runs have kept.
+    pub fn kept_answers(&self, sys: &dyn TargetInfo) -> KeptAnswers {
+        KeptAnswers::of(&self.digest, sys)
+    }
+
     /// The program for this machine, and the number of its variant. If the kernel refused a variant, `first` is the next one.
     ///
     /// # Errors
     /// Another version, another processor, or a kernel for which no variant fits.
-    pub fn artifact(&self, sys: &dyn TargetInfo, first: usize) -> Result<(Artifact, usize), Failure> {
+    pub fn artifact(&self, sys: &dyn TargetInfo, first: usize, kept: &mut KeptAnswers) -> Result<(Artifact, usize), Failure> {
         if self.rbt != crate::VERSION {
             let message = format!("the bundle was built by rbt {}, and this is rbt-run {}", self.rbt, crate::VERSION);
             return Err(Failure::new(message).code("bundle").help("build it again, or run it with the same version"));
@@ -436,7 +460,7 @@ impl Bundle {
         }
         let mut nearest: Option<(&Variant, Incompatibility)> = None;
         for (number, variant) in self.variants.iter().enumerate().skip(first) {
-            match variant.artifact(sys) {
+            match variant.artifact_with(kept.numbers(number, &variant.requirements, sys)) {
                 Ok(artifact) => return Ok((artifact, number)),
                 Err(unfit) => {
                     if nearest.as_ref().is_none_or(|(_, known)| unfit.distance() < known.distance()) {
@@ -574,9 +598,10 @@ mod tests {
         let fake = Fake::new("").unwrap();
         let bundle = test_bundle(&fake);
         let read = Bundle::from_bytes(&bundle.to_bytes().unwrap()).unwrap();
+        let bundle = Bundle { digest: read.digest, ..bundle };
         assert_eq!(format!("{read:?}"), format!("{bundle:?}"));
-        assert_eq!(read.artifact(&fake, 0).unwrap().0.elf.len(), 64);
-        assert!(read.artifact(&fake, 1).is_err());
+        assert_eq!(read.artifact(&fake, 0, &mut KeptAnswers::default()).unwrap().0.elf.len(), 64);
+        assert!(read.artifact(&fake, 1, &mut KeptAnswers::default()).is_err());
     }
 
     #[test]
@@ -594,7 +619,7 @@ mod tests {
     fn reports_how_a_machine_differs() {
         let bundle = test_bundle(&Fake::new("feature Loop").unwrap());
         let other = Fake::new("").unwrap();
-        let failure = bundle.artifact(&other, 0).unwrap_err();
+        let failure = bundle.artifact(&other, 0, &mut KeptAnswers::default()).unwrap_err();
         assert!(failure.message.contains("bpf_loop"), "{failure:?}");
         // what the runner may not read is no difference of the kernel
         let sys = Fake::new("tracepoint a:one { int n; }").unwrap();
@@ -602,13 +627,13 @@ mod tests {
         let requirements = Requirements::new(&[RecordedAnswer::new(question, &sys)], &BTreeSet::new(), &[]);
         let variants = bundle.variants.iter().map(|variant| Variant { requirements: requirements.clone(), ..variant.clone() }).collect();
         let of_event = Bundle { variants, ..bundle.clone() };
-        let why = |there: &str| of_event.artifact(&Fake::new(there).unwrap(), 0).unwrap_err().message;
+        let why = |there: &str| of_event.artifact(&Fake::new(there).unwrap(), 0, &mut KeptAnswers::default()).unwrap_err().message;
         assert_eq!(why("no tracefs"), Fake::new("no tracefs").unwrap().tracepoints().unwrap_err().what);
         assert!(why("tracepoint a:one { long n; }").contains("does not run on this kernel"));
         let newer = Bundle { rbt: "99.0.0".into(), ..bundle.clone() };
-        assert!(newer.artifact(&other, 0).unwrap_err().message.contains("99.0.0"));
+        assert!(newer.artifact(&other, 0, &mut KeptAnswers::default()).unwrap_err().message.contains("99.0.0"));
         let foreign = Bundle { arch: "vax".into(), ..bundle };
-        assert!(foreign.artifact(&other, 0).unwrap_err().message.contains("for vax"));
+        assert!(foreign.artifact(&other, 0, &mut KeptAnswers::default()).unwrap_err().message.contains("for vax"));
     }
 
     #[test]
@@ -620,6 +645,7 @@ mod tests {
         assert_eq!((bundle.doubt("5.10.0"), bundle.doubt("6.1.0")), (None, None));
         assert!(bundle.doubt("5.15.0").unwrap().ends_with("not checked against this kernel, Linux 5.15.0, but against 5.10.0"));
         assert!(bundle.doubt("6.6.0").unwrap().ends_with("does not run on this kernel, Linux 6.6.0: no such function: f"));
+        assert_eq!((bundle.known_reason("6.6.0"), bundle.known_reason("5.15.0")), (bundle.doubt("6.6.0"), None));
         // another snapshot of the same release
         bundle.kernels.push(of("6.6.0"));
         assert_eq!(bundle.doubt("6.6.0"), None);

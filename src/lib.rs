@@ -125,6 +125,8 @@
 //!   If the kernel does not prevent the program of a trampoline from recursing, the program does (`Builder::enter_alone`).
 //! - Types come from four sources: the script's C part (`cdecl`, a `TargetInfo` in front of the others), the traced binary's
 //!   debug information (`system/binary/dwarf`), the kernel's BTF, and that of its modules. The ID of a struct shows its source.
+//!   Kernels before 6.16 do not map their BTF. It is then searched in pieces (`kernel_types/paged_file.rs`), because it would be
+//!   most of the memory of a runner.
 //! - The frames of a stack are numbers in a table that the stacks of a run share (`value/frames.rs`, `runtime/stack_frames.rs`). A long
 //!   map of stacks is sorted by numbers that contain the weight and the first frames that differ (`render/order.rs`).
 //! - User stacks are unwound in the kernel by call frame information (`emit/unwind`), which rbt compiles into rows that
@@ -156,7 +158,8 @@
 //!   before, and a later one 17.
 //! - A bundle (`bundle.rs`) has the same recorder in front of checking and compiling, so it knows every fact on which
 //!   its code depends; `rbt-run` (`runner.rs`) queries the facts again, by name, before it loads anything
-//!   (`system/portability/requirements.rs`). The effect of a fact on the code is found by compiling again with other answers
+//!   (`system/portability/requirements.rs`). What the kernel's types answer is kept (`system/portability/kept_answers.rs`), so that
+//!   only the first start searches them. The effect of a fact on the code is found by compiling again with other answers
 //!   (`driver/relocate.rs`, `system/portability/varied.rs`). A fact without effect is not required of other kernels. Offsets and
 //!   sizes are varied at random, all together: where objects differ in offsets and immediates of instructions only,
 //!   these are linear in the numbers, and become relocations (`system/portability/relocations.rs`), which one more compilation must
@@ -254,7 +257,7 @@
 //! `emit`; stages use tables, and only the data of other stages; the surface uses everything. `tests/tidy.rs` has the list, and
 //! allows each foreign library in one module: inkwell and llvm-sys in `emit`, pest in `syntax`, libbpf in `runtime` (its linker in
 //! `emit/link.rs`, its writer of types in `emit/kernel_header.rs`), blazesym in `runtime/symbolize.rs`, object, gimli, iced-x86, the demanglers, xz2, zstd, flate2 and lz4_flex in `system` (flate2 in `otlp` and `bundle`, too; object and zstd in `exe`), fnv in `cdecl` and `render/stack_keys.rs`, clap in `cli`, httparse in `serve` and `http`, rustls in `tls`, sha2 in `driver`, `bundle` and `state`, postcard in
-//! `frontend/compiled.rs`, `frontend/c_objects.rs`, `runtime/known_names.rs` and `system/kernel/known_features.rs`.
+//! `frontend/compiled.rs`, `frontend/c_objects.rs`, `runtime/known_names.rs`, `system/portability/kept_answers.rs` and `system/kernel/known_features.rs`.
 //!
 //! LLVM's passes are chosen in C++ (`emit/*.cpp`), as its C interface has no way to name them without linking all of them.
 //!

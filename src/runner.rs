@@ -159,16 +159,20 @@ fn run(run: &Run, place: &BundleLocation, machine: Machine, mut budget: Option<&
     let child = run.child.as_deref().map(launch::child).transpose()?;
     let sys = machine(&settings.debug_dirs);
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    if let Some(text) = bundle.doubt(&release).filter(|_| run.warnings && !run.quiet) {
-        to_stderr(&format!("{} {}\n", paint("note:", terminal::NOTE, run.color), diag::plain(&text)));
-    }
+    let note = |text: &String| to_stderr(&format!("{} {}\n", paint("note:", terminal::NOTE, run.color), diag::plain(text)));
+    let notes = run.warnings && !run.quiet;
+    bundle.doubt(&release).iter().filter(|_| notes).for_each(note);
     let launch = Launch::prepare(run, &bundle.script, &settings, expectations::is_read_for_commands(run))?;
     let (mut child, mut first) = (child, 0);
     let (mut refused, mut unfit) = (None, None);
+    let mut kept = bundle.kept_answers(&*sys);
     let ended = loop {
-        let (mut artifact, variant) = match bundle.artifact(&*sys, first) {
+        let (mut artifact, variant) = match bundle.artifact(&*sys, first, &mut kept) {
             Ok(found) => found,
-            Err(failure) => break Err(refused.or_else(|| unfit.map(|why: Unfit| why.report(run.color))).unwrap_or(failure)),
+            Err(failure) => {
+                bundle.known_reason(&release).iter().filter(|_| !notes).for_each(note);
+                break Err(refused.or_else(|| unfit.map(|why: Unfit| why.report(run.color))).unwrap_or(failure));
+            }
         };
         let env = Env { sys: &*sys, settings: &settings, invocation: &invocation };
         let built = files(&artifact.manifest);
@@ -197,8 +201,9 @@ fn run(run: &Run, place: &BundleLocation, machine: Machine, mut budget: Option<&
             break Err(refused.unwrap_or(failure));
         }
         let on_end = budget.as_deref().map(Budget::on_end);
-        let given = LaunchInput { artifact: &artifact, env, on_end, on_loaded: &mut || () };
+        let given = LaunchInput { artifact: &artifact, env, on_end, on_loaded: &mut || kept.keep(&*sys) };
         let explainer = Explainer { manifest: &artifact.manifest, points: &[], sources: &[], run };
+        sys.forget_searches();
         match launch::start(&launch, given, &mut child) {
             Ok(ended) => break Ok(ended),
             Err(RunError::Failed(failure)) => break Err(failure),

@@ -183,6 +183,8 @@ impl TargetInfo for Declarations<'_> {
         arguments(path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing>;
         types_missing() -> Option<Missing>;
         types_identity() -> Option<String>;
+        forget_searches() -> ();
+        event_id(category: &str, name: &str) -> Result<Option<u64>, Missing>;
         file(path: &Path) -> Option<String>;
         file_unread(path: &Path) -> Option<String>;
         header_folders() -> Vec<HeaderFolder>;

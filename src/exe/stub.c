@@ -282,6 +282,14 @@ static void unmap(char *start, char *end) {
 // The compressed bytes that stay mapped at most. A smaller number means more system calls.
 #define MAX_CONSUMED (256u << 10)
 
+// The memory that the kernel provides at once, before blocks are written to it: a page fault for each page would take longer.
+#define PROVIDED (512u << 10)
+
+// Kernels before 5.14 do not have this, and fail.
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 // Unpacks `header->packed` to `to`. Each block is decompressed where it belongs, and needs no copy. Pages that were read are
 // unmapped, so that the peak of the memory is that of the runner.
 static void decompress(const struct header *header, char *packed, char *to) {
@@ -292,10 +300,15 @@ static void decompress(const struct header *header, char *packed, char *to) {
   if (!context || ZSTD_isError(ZSTD_decompressBegin(context)))
     refuse_damage();
   char *from = packed, *mapped = packed, *end = packed + header->packed_size, *padded_end = packed + header->padded_size;
-  size_t written = 0, next;
+  size_t written = 0, provided = 0, next;
   while ((next = ZSTD_nextSrcSizeToDecompress(context))) {
     if (next > (size_t)(end - from))
       refuse_damage();
+    while (provided < header->size && provided < written + ZSTD_BLOCKSIZE_MAX) {
+      size_t rest = header->size - provided, more = rest < PROVIDED ? rest : PROVIDED;
+      syscall6(__NR_madvise, (long)(to + provided), (long)more, MADV_POPULATE_WRITE, 0, 0, 0);
+      provided += more;
+    }
     size_t made = ZSTD_decompressContinue(context, to + written, header->size - written, from, next);
     if (ZSTD_isError(made))
       refuse_damage();

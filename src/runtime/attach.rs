@@ -314,8 +314,8 @@ fn link(ty: ProgramType, sites: &[(u64, &AttachSite)], program: RawFd, cx: Attac
         Attach::Syscall { enter, .. } => raw_tracepoint(raw_syscall_event(*enter), program, 0).map(LinkFds::Fast),
         Attach::Tracepoint { category, event } => {
             let missing = |m: crate::system::Missing| io::Error::other(m.what);
-            let found = sys.tracepoint(category, event).map_err(missing)?;
-            let id = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))?.id;
+            let found = sys.event_id(category, event).map_err(missing)?;
+            let id = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))?;
             on_event(perf::tracepoint(id)?, program, *cookie).map(LinkFds::Slow)
         }
         Attach::Uprobe { .. } | Attach::Usdt { .. } => match optimized_uprobe::attach_location(&site.attach, settings) {

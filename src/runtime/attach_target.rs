@@ -17,6 +17,7 @@ use libbpf_sys::{bpf_prog_load_opts, bpf_program};
 use crate::emit::{ProgramType, SectionDef};
 use crate::system::TargetInfo;
 use crate::system::kernel::functions::KERNEL;
+use crate::system::kernel::known_features;
 use crate::system::kernel_types::{BTF_FILES, KernelTypes, Prototype};
 
 /// A section of such programs.
@@ -147,5 +148,6 @@ fn id_in_kernel(row: &Section, target: &str, sys: &dyn TargetInfo) -> Option<u32
     if BTF_FILES.iter().any(|variable| std::env::var_os(variable).is_some()) {
         return None;
     }
-    (row.find)(sys.kernel_types()?, target).filter(|found| found.module == KERNEL).map(|found| found.id)
+    let find = || (row.find)(sys.kernel_types()?, target).filter(|found| found.module == KERNEL).map(|found| found.id);
+    known_features::target(&format!("{}/{target}", row.prefix()), find)
 }

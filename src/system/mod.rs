@@ -368,6 +368,9 @@ pub trait TargetInfo {
         None
     }
 
+    /// Frees memory that only makes further queries about types faster.
+    fn forget_searches(&self) {}
+
     /// A header's text, if the file exists.
     fn file(&self, _path: &Path) -> Option<String> {
         None
@@ -390,6 +393,10 @@ pub trait TargetInfo {
     fn is_dynamic_tracepoint(&self, category: &str, name: &str) -> bool;
     /// A tracepoint's record.
     fn tracepoint(&self, category: &str, name: &str) -> Result<Option<Tracepoint>, Missing>;
+    /// The ID of a tracepoint for `perf_event_attr.config`; none if it does not exist. Cheaper than its record, which names types.
+    fn event_id(&self, category: &str, name: &str) -> Result<Option<u64>, Missing> {
+        Ok(self.tracepoint(category, name)?.map(|found| found.id))
+    }
     /// Names of raw tracepoints, sorted: (module or `vmlinux`, name).
     fn raw_tracepoints(&self) -> Result<&[(String, String)], Missing>;
     /// Tracepoints that match a pattern of each part.

@@ -9,6 +9,7 @@ use rbt::launch::resolve::resolve;
 use rbt::probes::Env;
 use rbt::settings::{Invocation, LateBound, Settings};
 use rbt::system::fake::Fake;
+use rbt::system::portability::kept_answers::KeptAnswers;
 use rbt::system::portability::questions::Recorder;
 use rbt::system::portability::requirements::{RecordedAnswer, Requirements};
 use sha2::{Digest, Sha256};
@@ -43,7 +44,7 @@ pub fn run(seed: u64, count: u64) -> Result<(), String> {
         let changed = change::text(&texts, seed, number);
         let bytes = forged(&whole, &changed, objects);
         let program = || {
-            let artifact = Bundle::from_bytes(&bytes).ok().and_then(|bundle| bundle.artifact(&fake, 0).ok());
+            let artifact = Bundle::from_bytes(&bytes).ok().and_then(|bundle| bundle.artifact(&fake, 0, &mut KeptAnswers::default()).ok());
             artifact.is_some_and(|(mut artifact, _)| resolve(&mut artifact.manifest, &Env::new(&fake, &settings)).is_ok())
         };
         match catch_unwind(AssertUnwindSafe(program)) {

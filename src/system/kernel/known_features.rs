@@ -16,7 +16,11 @@ use crate::system::cache::{CacheFile, Kind, rbt_itself};
 use crate::system::machine::rights;
 use crate::system::portability::questions::digest;
 
-const KIND: Kind = Kind { form: "rbt-features-1", prefix: "features-", max_bytes: 4096, max_files: 8, max_total: 1 << 20 };
+const KIND: Kind = Kind { form: "rbt-features-2", prefix: "features-", max_bytes: 16 << 10, max_files: 8, max_total: 1 << 20 };
+
+/// Limits for the kept targets: their number, and the length of a name in bytes.
+const MAX_TARGETS: usize = 64;
+const MAX_NAME: usize = 128;
 
 /// The kept answers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -24,6 +28,8 @@ struct Answers {
     features: BTreeMap<Feature, bool>,
     /// What libbpf has found to be supported, by its own numbers.
     of_libbpf: BTreeSet<u32>,
+    /// The IDs in the kernel's own BTF of what programs were loaded for, by texts that name it.
+    targets: BTreeMap<String, u32>,
 }
 
 /// The answers of this process: those of its cache file, and new ones.
@@ -47,6 +53,12 @@ impl Known {
 
     fn learn_of_libbpf(&mut self, number: u32) {
         self.has_grown |= self.answers.of_libbpf.insert(number);
+    }
+
+    fn learn_target(&mut self, name: String, id: u32) {
+        if self.answers.targets.len() < MAX_TARGETS && name.len() <= MAX_NAME {
+            self.has_grown |= self.answers.targets.insert(name, id) != Some(id);
+        }
     }
 
     fn save(&mut self) {
@@ -94,6 +106,16 @@ pub fn learn_of_libbpf(number: u32) {
     known(|known| known.learn_of_libbpf(number));
 }
 
+/// The ID of a target in the kernel's own BTF, by a text that names it: the kept one, or the one that `find` returns.
+pub fn target(name: &str, find: impl FnOnce() -> Option<u32>) -> Option<u32> {
+    if let Some(id) = known(|known| known.answers.targets.get(name).copied()) {
+        return Some(id);
+    }
+    let id = find()?;
+    known(|known| known.learn_target(name.to_owned(), id));
+    Some(id)
+}
+
 /// Keeps new answers for later runs.
 pub fn keep() {
     known(Known::save);
@@ -114,14 +136,20 @@ mod tests {
         first.learn(Feature::ShortKeys, false);
         first.learn(Feature::CpuV4, true);
         first.learn_of_libbpf(3);
+        first.learn_target("fentry/vfs_read".into(), 7);
+        first.learn_target("x".repeat(MAX_NAME + 1), 8);
         first.save();
         let mut later = Known::load(file());
         assert_eq!(later.answers, first.answers);
         assert_eq!(later.answers.features.get(&Feature::ShortKeys), Some(&false));
+        assert_eq!(later.answers.targets, BTreeMap::from([("fentry/vfs_read".to_string(), 7)]));
         std::fs::remove_dir_all(&folder).unwrap();
         later.learn(Feature::CpuV4, true);
         later.learn_of_libbpf(3);
+        later.learn_target("fentry/vfs_read".into(), 7);
         later.save();
         assert!(!folder.exists());
+        (0..2 * MAX_TARGETS as u32).for_each(|n| later.learn_target(n.to_string(), n));
+        assert_eq!(later.answers.targets.len(), MAX_TARGETS);
     }
 }

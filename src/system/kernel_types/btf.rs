@@ -18,6 +18,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
+use super::paged_file::{PagedFile, StringIndex, page_after};
 use crate::failure::reason;
 use crate::input;
 
@@ -111,14 +112,42 @@ impl<'a> Entry<'a> {
 enum Bytes {
     Mapped(memmap2::Mmap),
     Read(Vec<u8>),
+    Paged(PagedFile),
 }
 
-impl std::ops::Deref for Bytes {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
+impl Bytes {
+    fn len(&self) -> usize {
         match self {
-            Bytes::Mapped(m) => m,
-            Bytes::Read(v) => v,
+            Bytes::Mapped(map) => map.len(),
+            Bytes::Read(bytes) => bytes.len(),
+            Bytes::Paged(file) => file.len(),
+        }
+    }
+
+    fn get(&self, range: Range<usize>) -> Option<&[u8]> {
+        match self {
+            Bytes::Mapped(map) => map.get(range),
+            Bytes::Read(bytes) => bytes.get(range),
+            Bytes::Paged(file) => file.get(range),
+        }
+    }
+
+    /// Visits a range in pieces. `each` gets the bytes after those that it has used so far, and returns how many of them it uses. It
+    /// gets more if it uses none, and nothing more after `None`. Returns the number of bytes that were used.
+    fn visit(&self, range: Range<usize>, each: &mut dyn FnMut(&[u8]) -> Option<usize>) -> usize {
+        match self {
+            Bytes::Paged(file) => file.visit(range, each),
+            Bytes::Mapped(_) | Bytes::Read(_) => {
+                let mut used = 0;
+                let all = self.get(range).unwrap_or_default();
+                while let Some(rest) = all.get(used..).filter(|rest| !rest.is_empty()) {
+                    match each(rest) {
+                        Some(n) if n > 0 => used += n,
+                        Some(_) | None => break,
+                    }
+                }
+                used
+            }
         }
     }
 }
@@ -133,6 +162,8 @@ pub struct Blob {
     /// The range of the types in `bytes`.
     types: Range<usize>,
     walked: RefCell<ScannedTypes>,
+    /// The index of the strings, for a file that is read in pieces.
+    string_index: RefCell<Option<StringIndex>>,
 }
 
 /// The types that were scanned so far.
@@ -146,13 +177,15 @@ struct ScannedTypes {
     at: usize,
 }
 
+/// Size of the header, `struct btf_header`, in bytes.
+const HEADER: usize = 24;
 const STRIDE: usize = 16;
 /// Number of entries to scan at a time.
 const STEP: usize = 4096;
 
 impl Blob {
     /// Opens a file below `/sys/kernel/btf`. It is mapped if the kernel supports this (6.16 and later; 26 µs instead of 3–6
-    /// ms).
+    /// ms). Otherwise it is read in pieces, because it has 4 to 6 MB, of which a program needs little.
     pub fn open(path: &Path, base: Option<&Blob>) -> Result<Blob, String> {
         let shown = path.display();
         let file = File::open(path).map_err(|e| format!("{shown}: {}", reason(&e)))?;
@@ -166,6 +199,7 @@ impl Blob {
         };
         let bytes = match mapped {
             Some(map) => Bytes::Mapped(map),
+            None if path.starts_with("/sys") => Bytes::Paged(PagedFile::new(file).map_err(|e| format!("{shown}: {}", reason(&e)))?),
             None => Bytes::Read(input::read_from(file, input::TYPES).map_err(|e| format!("{shown}: {}", reason(&e)))?),
         };
         let blob = Self::parse(bytes, base).map_err(|e| format!("{shown}: {e}"))?;
@@ -174,6 +208,18 @@ impl Blob {
             blob.walk(usize::MAX).map_err(|e| format!("{shown}: {e}"))?;
         }
         Ok(blob)
+    }
+
+    /// Opens a file that is read in pieces, although it could be mapped.
+    #[cfg(test)]
+    pub fn open_in_pieces(file: File) -> Result<Blob, String> {
+        Self::parse(Bytes::Paged(PagedFile::new(file).map_err(|e| reason(&e))?), None)
+    }
+
+    /// Scans all entries.
+    #[cfg(test)]
+    pub fn walk_all(&self) -> Result<(), String> {
+        self.walk(usize::MAX)
     }
 
     /// Creates a blob from bytes, which are validated.
@@ -190,7 +236,8 @@ impl Blob {
 
     fn parse(bytes: Bytes, base: Option<&Blob>) -> Result<Blob, String> {
         const CUT: &str = "BTF is truncated";
-        let magic = bytes.get(..4).ok_or(CUT)?;
+        let header = bytes.get(0..HEADER.min(bytes.len())).ok_or(CUT)?;
+        let magic = header.get(..4).ok_or(CUT)?;
         if magic.starts_with(&[0xeb, 0x9f]) {
             return Err("BTF is for a big-endian machine".into());
         }
@@ -198,7 +245,7 @@ impl Blob {
             return Err("not BTF (no magic number 0xeb9f)".into());
         }
         // struct btf_header: hdr_len, type_off, type_len, str_off, str_len.
-        let head = |n: usize| word(&bytes, 4 + n * 4).ok_or(CUT);
+        let head = |n: usize| word(header, 4 + n * 4).ok_or(CUT);
         let section = |off: u32, len: u32| {
             let from = head(0)?.checked_add(off).ok_or(CUT)? as usize;
             let to = from.checked_add(len as usize).ok_or(CUT)?;
@@ -206,7 +253,9 @@ impl Blob {
         };
         let types = section(head(1)?, head(2)?)?;
         let strings = section(head(3)?, head(4)?)?;
-        if !bytes.get(strings.clone()).is_some_and(|s| s.last() == Some(&0) || (s.is_empty() && base.is_some())) {
+        let end =
+            if strings.is_empty() { Some(0).filter(|_| base.is_some()) } else { bytes.get(strings.end - 1..strings.end).map(|s| s[0]) };
+        if end != Some(0) {
             return Err("BTF's strings do not end".into());
         }
         let (first_id, first_string) = base.map_or((1, 0), |b| (b.next_id(), b.next_string()));
@@ -215,7 +264,7 @@ impl Blob {
             return Err("BTF is over 4 GB".into());
         }
         let walked = RefCell::new(ScannedTypes { at: types.start, ..ScannedTypes::default() });
-        Ok(Blob { bytes, strings, first_id, first_string, types, walked })
+        Ok(Blob { bytes, strings, first_id, first_string, types, walked, string_index: RefCell::default() })
     }
 
     /// Scans until at least this many entries are known, or all. If the data are invalid, entries after the error are unknown.
@@ -223,30 +272,40 @@ impl Blob {
         const CUT: &str = "BTF is truncated";
         let mut walked = self.walked.borrow_mut();
         let ScannedTypes { starts, names, at } = &mut *walked;
-        let entries = self.bytes.get(..self.types.end).ok_or(CUT)?;
-        if names.len() >= wanted || *at >= self.types.end {
+        let end = self.types.end;
+        if names.len() >= wanted || *at >= end {
             return Ok(());
         }
         // An entry has at least 12 bytes; in kernels about 25.
-        let max = ((self.types.end - *at) / 24).min(wanted - names.len());
+        let max = ((end - *at) / 24).min(wanted - names.len());
         names.reserve(max);
         starts.reserve(max / STRIDE);
+        let mut unknown = None;
         // Local variables, and one check for both words: this loop takes most of the time of a scan.
-        let mut here = std::mem::replace(at, self.types.end);
-        while here < self.types.end && names.len() < wanted {
-            let Some(head) = entries.get(here..).and_then(|rest| rest.first_chunk::<8>()) else { return Err(CUT.into()) };
-            let head = u64::from_le_bytes(*head);
-            let (name, info) = (head as u32, (head >> 32) as u32);
-            let Some((_, fixed, each)) = KINDS.get((info >> 24 & 0x1f) as usize) else {
-                return Err(format!("BTF has an unknown kind of type: {}", info >> 24 & 0x1f));
-            };
-            if names.len() % STRIDE == 0 {
-                starts.push(here as u32);
+        let mut here = std::mem::replace(at, end);
+        self.bytes.visit(here..end, &mut |bytes| {
+            let start = here;
+            while names.len() < wanted {
+                let Some(head) = bytes.get(here - start..).and_then(|rest| rest.first_chunk::<8>()) else { break };
+                let head = u64::from_le_bytes(*head);
+                let (name, info) = (head as u32, (head >> 32) as u32);
+                let Some((_, fixed, each)) = KINDS.get((info >> 24 & 0x1f) as usize) else {
+                    unknown = Some(info >> 24 & 0x1f);
+                    return None;
+                };
+                if names.len() % STRIDE == 0 {
+                    starts.push(here as u32);
+                }
+                names.push(name);
+                here += (12 + fixed + each * (info & 0xffff)) as usize;
             }
-            names.push(name);
-            here += (12 + fixed + each * (info & 0xffff)) as usize;
+            // what is left of an entry that goes on in the next piece is skipped there
+            if names.len() < wanted { Some(here - start) } else { None }
+        });
+        if let Some(kind) = unknown {
+            return Err(format!("BTF has an unknown kind of type: {kind}"));
         }
-        if here > self.types.end {
+        if here > end || here < end && names.len() < wanted {
             return Err(CUT.into());
         }
         *at = here;
@@ -255,7 +314,7 @@ impl Blob {
 
     /// The file.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        self.bytes.get(0..self.bytes.len()).unwrap_or_default()
     }
 
     /// The ID after the last one of this file.
@@ -282,7 +341,8 @@ impl Blob {
         Some(self.read(at)?.0)
     }
 
-    /// All entries of this file with their IDs; faster than one by one.
+    /// All entries of this file with their IDs; faster than one by one. Of a file that is read in pieces, this keeps all of them:
+    /// see [`Blob::find_entry`].
     pub fn entries(&self) -> impl Iterator<Item = (u32, Entry<'_>)> {
         let mut at = self.types.start;
         let each = std::iter::from_fn(move || {
@@ -293,24 +353,82 @@ impl Blob {
         (self.first_id..u32::MAX).zip(each)
     }
 
+    /// The first entry of these kinds (a set of [`Kind::bit`]), with its ID, for which `find` returns something.
+    pub fn find_entry<T>(&self, kinds: u32, mut find: impl FnMut(u32, &Entry<'_>) -> Option<T>) -> Option<T> {
+        let (mut id, mut found) = (self.first_id, None);
+        self.bytes.visit(self.types.clone(), &mut |bytes| {
+            let mut used = 0;
+            while let Some((entry, size)) = bytes.get(used..).and_then(parse_entry) {
+                if entry.kind.bit() & kinds != 0 {
+                    found = find(id, &entry);
+                    if found.is_some() {
+                        return None;
+                    }
+                }
+                used += size;
+                id = id.saturating_add(1);
+            }
+            Some(used)
+        });
+        found
+    }
+
+    /// Frees the indexes of searches. The next search creates them again.
+    pub fn forget_searches(&self) {
+        *self.walked.borrow_mut() = ScannedTypes { at: self.types.start, ..ScannedTypes::default() };
+        *self.string_index.borrow_mut() = None;
+    }
+
+    /// Are lookups of names fast, because it has an index of the strings?
+    pub fn has_index(&self) -> bool {
+        matches!(self.bytes, Bytes::Paged(_))
+    }
+
+    /// Visits all entries of these kinds with their IDs.
+    pub fn each_entry(&self, kinds: u32, mut each: impl FnMut(u32, &Entry<'_>)) {
+        let _ = self.find_entry(kinds, |id, entry| -> Option<()> {
+            each(id, entry);
+            None
+        });
+    }
+
+    /// Is there such an entry of these kinds?
+    pub fn has_entry(&self, kinds: u32, mut is: impl FnMut(&Entry<'_>) -> bool) -> bool {
+        self.find_entry(kinds, |_, entry| is(entry).then_some(())).is_some()
+    }
+
     /// The entry at this offset, and the offset of the next one.
     #[inline]
     fn read(&self, offset: usize) -> Option<(Entry<'_>, usize)> {
-        let rest = self.bytes.get(offset..self.types.end)?;
-        let (head, rest) = rest.split_first_chunk::<12>()?;
-        let (name, info, size_or_type) = (word(head, 0)?, word(head, 4)?, word(head, 8)?);
-        let (kind, fixed, each) = *KINDS.get((info >> 24 & 0x1f) as usize)?;
-        let vlen = info & 0xffff;
-        let tail = rest.get(..(fixed + each * vlen) as usize)?;
-        Some((Entry { kind, name, vlen, flag: info >> 31 == 1, size_or_type, tail }, offset + 12 + tail.len()))
+        let end = match &self.bytes {
+            Bytes::Mapped(_) | Bytes::Read(_) => self.types.end,
+            Bytes::Paged(_) => {
+                let head = self.bytes.get(offset..offset.checked_add(12)?)?;
+                offset + entry_size(head)?
+            }
+        };
+        if end > self.types.end {
+            return None;
+        }
+        let (entry, size) = parse_entry(self.bytes.get(offset..end)?)?;
+        Some((entry, offset + size))
     }
 
     /// A string of this file, if it is valid UTF-8.
     pub fn string(&self, offset: u32) -> Option<&str> {
-        let table = self.bytes.get(self.strings.clone())?;
-        let rest = table.get(offset.checked_sub(self.first_string)? as usize..)?;
-        let end = memchr::memchr(0, rest)?;
-        std::str::from_utf8(rest.get(..end)?).ok()
+        let start = self.strings.start.checked_add(offset.checked_sub(self.first_string)? as usize)?;
+        let mut end = match &self.bytes {
+            Bytes::Mapped(_) | Bytes::Read(_) => self.strings.end,
+            Bytes::Paged(_) => page_after(start).min(self.strings.end),
+        };
+        loop {
+            let rest = self.bytes.get(start..end)?;
+            match memchr::memchr(0, rest) {
+                Some(length) => return std::str::from_utf8(rest.get(..length)?).ok(),
+                None if end < self.strings.end => end = page_after(end).min(self.strings.end),
+                None => return None,
+            }
+        }
     }
 
     /// Are all of its strings valid UTF-8?
@@ -321,10 +439,16 @@ impl Blob {
     /// Offsets of a string in this file: at most one, because producers write each string once (libbpf's and LLVM's string
     /// tables do not merge suffixes either), but possibly more in unusual data.
     pub fn find_string(&self, text: &str) -> Vec<u32> {
-        let Some(table) = self.bytes.get(self.strings.clone()) else { return Vec::new() };
         if text.is_empty() || text.contains('\0') {
             return Vec::new();
         }
+        if let Bytes::Paged(file) = &self.bytes {
+            let mut index = self.string_index.borrow_mut();
+            let index = index.get_or_insert_with(|| StringIndex::new(file, self.strings.clone()));
+            let found = index.find(text, &|start| self.string(self.first_string.checked_add(start)?));
+            return found.into_iter().map(|at| self.first_string.saturating_add(at)).collect();
+        }
+        let Some(table) = self.bytes.get(self.strings.clone()) else { return Vec::new() };
         let needle = [&[0], text.as_bytes(), &[0]].concat();
         let mut found: Vec<u32> =
             memchr::memmem::find_iter(table, &needle).map(|at| self.first_string.saturating_add(at as u32 + 1)).collect();
@@ -356,6 +480,24 @@ impl Blob {
             }
         }
     }
+}
+
+/// The size of an entry that begins with these bytes.
+fn entry_size(bytes: &[u8]) -> Option<usize> {
+    let info = word(bytes, 4)?;
+    let (_, fixed, each) = *KINDS.get((info >> 24 & 0x1f) as usize)?;
+    Some((12 + fixed + each * (info & 0xffff)) as usize)
+}
+
+/// The entry at the beginning of these bytes, and its size.
+#[inline]
+fn parse_entry(bytes: &[u8]) -> Option<(Entry<'_>, usize)> {
+    let (head, rest) = bytes.split_first_chunk::<12>()?;
+    let (name, info, size_or_type) = (word(head, 0)?, word(head, 4)?, word(head, 8)?);
+    let (kind, fixed, each) = *KINDS.get((info >> 24 & 0x1f) as usize)?;
+    let vlen = info & 0xffff;
+    let tail = rest.get(..(fixed + each * vlen) as usize)?;
+    Some((Entry { kind, name, vlen, flag: info >> 31 == 1, size_or_type, tail }, 12 + tail.len()))
 }
 
 /// Writes BTF for [`Blob`]: for machines that a test describes, and for subsets of a kernel's types.

@@ -43,9 +43,14 @@ impl KernelTypes {
     fn find_callable(&self, name: &str) -> Option<u32> {
         let id = self.function_id(name)?;
         let tags = self.base.find_string(CALLABLE);
-        let is_tag = |e: &Entry| e.kind == Kind::DeclTag && tags.contains(&e.name);
-        let mut tagged = self.base.entries().filter(|(_, e)| is_tag(e)).map(|(_, e)| e.size_or_type).peekable();
-        (tagged.peek().is_none() || tagged.any(|of| of == id)).then_some(id)
+        let mut is_any_tagged = false;
+        let is_tag_of_it = |e: &Entry| {
+            let is_tag = tags.contains(&e.name);
+            is_any_tagged |= is_tag;
+            is_tag && e.size_or_type == id
+        };
+        let is_tagged = self.base.has_entry(Kind::DeclTag.bit(), is_tag_of_it);
+        (is_tagged || !is_any_tagged).then_some(id)
     }
 
     /// The functions of the kernel itself that BPF programs can call, with their IDs, sorted: those that are tagged or, without
@@ -78,9 +83,9 @@ impl KernelTypes {
 
     fn find_section(&self, name: &str) -> Option<String> {
         let id = self.find(name, Kind::Var.bit()).filter(|id| *id < self.base.next_id())?;
-        let holds = |e: &Entry| e.kind == Kind::Datasec && e.parts::<3>().any(|[ty, _, _]| ty == id);
-        let (_, section) = self.base.entries().find(|(_, e)| holds(e))?;
-        self.base.string(section.name).map(str::to_owned)
+        let name = |e: &Entry| e.parts::<3>().any(|[ty, _, _]| ty == id).then_some(e.name);
+        let section = self.base.find_entry(Kind::Datasec.bit(), |_, e| name(e))?;
+        self.base.string(section).map(str::to_owned)
     }
 
     /// After some lookups, the names of all functions are sorted once, which takes as long as about twenty lookups.
@@ -88,14 +93,15 @@ impl KernelTypes {
         let blob = self.blob(module)?;
         let lookups = self.function_lookups.get();
         self.function_lookups.set(lookups.saturating_add(1));
-        if module != 0 || lookups < MAX_LINEAR_SEARCH {
+        if module != 0 || lookups < MAX_LINEAR_SEARCH || blob.has_index() {
             let shared = self.base.find_string(name);
             let module_strings = if module == 0 { Vec::new() } else { blob.find_string(name) };
             let id = shared.iter().chain(&module_strings).find_map(|s| blob.find_named(*s, Kind::Func.bit()))?;
             return Some(self.global_id(module, id));
         }
         let sorted = self.functions.get_or_init(|| {
-            let mut all: Vec<(u32, u32)> = blob.entries().filter(|(_, e)| e.kind == Kind::Func).map(|(id, e)| (e.name, id)).collect();
+            let mut all: Vec<(u32, u32)> = Vec::new();
+            blob.each_entry(Kind::Func.bit(), |id, e| all.push((e.name, id)));
             all.sort_by(|(a, x), (b, y)| (self.string(0, *a), x).cmp(&(self.string(0, *b), y)));
             all
         });
@@ -141,18 +147,18 @@ impl KernelTypes {
     fn event_named(&self, name: &str) -> Option<u32> {
         let lookups = self.raw_tracepoint_lookups.get();
         self.raw_tracepoint_lookups.set(lookups.saturating_add(1));
-        if lookups < MAX_LINEAR_SEARCH {
+        if lookups < MAX_LINEAR_SEARCH || self.base.has_index() {
             return self.find(&format!("{EVENT}{name}"), Kind::Typedef.bit());
         }
         let all = self.events.get_or_init(|| {
             let mut all = BTreeMap::new();
             for module in 0..=self.modules().len() as u32 {
                 let Some(blob) = self.blob(module) else { continue };
-                for (id, entry) in blob.entries().filter(|(_, e)| e.kind == Kind::Typedef) {
+                blob.each_entry(Kind::Typedef.bit(), |id, entry| {
                     if let Some(name) = self.string(module, entry.name).and_then(|n| n.strip_prefix(EVENT)) {
                         all.entry(name.to_owned()).or_insert_with(|| self.global_id(module, id));
                     }
-                }
+                });
             }
             all
         });
@@ -182,11 +188,11 @@ impl KernelTypes {
         let mut all = Vec::new();
         for module in 0..=self.modules().len() as u32 {
             let Some(blob) = self.blob(module) else { continue };
-            for (_, entry) in blob.entries().filter(|(_, e)| e.kind == Kind::Typedef) {
+            blob.each_entry(Kind::Typedef.bit(), |_, entry| {
                 if let Some(name) = self.string(module, entry.name).and_then(|n| n.strip_prefix(EVENT)) {
                     all.push((self.module_name(module), name.to_owned()));
                 }
-            }
+            });
         }
         all.sort();
         all.dedup();

@@ -10,6 +10,7 @@
 pub mod btf;
 pub mod c_text;
 mod functions;
+mod paged_file;
 mod used_types;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -248,6 +249,13 @@ impl KernelTypes {
         Ok(())
     }
 
+    /// Frees memory that only makes searches faster.
+    pub fn forget_searches(&self) {
+        self.base.forget_searches();
+        let modules = self.modules.get().into_iter().flatten();
+        modules.filter_map(|module| module.blob.get()?.as_ref()).for_each(Blob::forget_searches);
+    }
+
     // ── Files, ids and strings
 
     fn modules(&self) -> &[Module] {
@@ -461,15 +469,15 @@ impl KernelTypes {
                 return None;
             }
             let guess = !self.signs_known();
-            blob.entries().filter(|(_, e)| e.kind.bit() & ENUMS != 0).find_map(|(id, entry)| {
-                let (_, value) = variants(&entry, guess).find(|(n, _)| names.contains(n))?;
+            blob.find_entry(ENUMS, |id, entry| {
+                let (_, value) = variants(entry, guess).find(|(n, _)| names.contains(n))?;
                 Some((self.global_id(module, id), value))
             })
         })
     }
 
     fn signs_known(&self) -> bool {
-        *self.records_enum_signs.get_or_init(|| self.base.entries().any(|(_, e)| e.kind.bit() & ENUMS != 0 && e.flag))
+        *self.records_enum_signs.get_or_init(|| self.base.has_entry(ENUMS, |e| e.flag))
     }
 
     /// The definition of a forward declaration, if there is one.

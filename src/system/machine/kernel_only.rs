@@ -50,6 +50,8 @@ impl TargetInfo for KernelOnly {
         enumerator(name: &str) -> Option<(Arc<Enum>, i64)>;
         types_missing() -> Option<Missing>;
         types_identity() -> Option<String>;
+        forget_searches() -> ();
+        event_id(category: &str, name: &str) -> Result<Option<u64>, Missing>;
         type_names(kind: TypeName, each: &mut dyn FnMut(&str)) -> ();
         tracepoints() -> Result<&[(String, String)], Missing>;
         has_tracepoint(category: &str, name: &str) -> Result<bool, Missing>;

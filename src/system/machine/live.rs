@@ -221,19 +221,18 @@ impl Live {
         } else if matches!(feature, Feature::RecursionCheck | Feature::SocketCookie | Feature::StructArguments | Feature::ManyArguments) {
             let facts = inferred_features::KernelFacts { sys, config: &|_| None, symbols: &|| false };
             let holds = inferred_features::has(&facts, feature);
-            (holds, holds)
+            // the kernel's own types answer it, so a negative answer is valid if there are types
+            (holds, holds || self.types().is_ok())
         } else if feature == Feature::Trampoline {
             let holds = *self.trampoline.get_or_init(|| {
                 // A function for tests of trampolines (net/bpf/test_run.c), which nothing else calls.
-                let test = self.prototype(Some(functions::KERNEL), "bpf_fentry_test1");
-                test.is_some_and(|p| crate::system::kernel::features::trampoline(p.id))
+                self.function_for_test("bpf_fentry_test1").is_some_and(crate::system::kernel::features::trampoline)
             });
             (holds, holds)
         } else if feature == Feature::NumberPointers {
             let holds = *self.number_pointers.get_or_init(|| {
                 // Its last argument has always been a `loff_t *`.
-                self.prototype(Some(functions::KERNEL), "vfs_read")
-                    .is_some_and(|p| crate::system::kernel::features::takes_argument(p.id, 3))
+                self.function_for_test("vfs_read").is_some_and(|id| crate::system::kernel::features::takes_argument(id, 3))
             });
             (holds, holds)
         } else {
@@ -243,6 +242,12 @@ impl Live {
             known_features::learn(feature, holds);
         }
         holds
+    }
+
+    /// The ID of a function of the kernel on which a program is loaded as a test.
+    fn function_for_test(&self, name: &str) -> Option<u32> {
+        let find = || self.prototype(Some(functions::KERNEL), name).map(|found| found.id);
+        if types_are_given() { find() } else { known_features::target(&format!("fentry/{}:{name}", functions::KERNEL), find) }
     }
 
     /// The index of functions, if the list has one.
@@ -401,6 +406,12 @@ impl TargetInfo for Live {
         (!types_are_given()).then(function_cache::key)
     }
 
+    fn forget_searches(&self) {
+        if let Some(Ok(types)) = self.types.get() {
+            types.forget_searches();
+        }
+    }
+
     fn file(&self, path: &Path) -> Option<String> {
         let text = headers::text(path);
         self.headers.borrow_mut().0.insert(path.to_owned(), text.as_ref().map(digest));
@@ -432,6 +443,10 @@ impl TargetInfo for Live {
 
     fn tracepoint(&self, category: &str, name: &str) -> Result<Option<Tracepoint>, Missing> {
         self.tracefs()?.event(category, name, &|kind, name| self.type_named(kind, name))
+    }
+
+    fn event_id(&self, category: &str, name: &str) -> Result<Option<u64>, Missing> {
+        self.tracefs()?.event_id(category, name)
     }
 
     fn raw_tracepoints(&self) -> Result<&[(String, String)], Missing> {

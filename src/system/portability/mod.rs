@@ -3,6 +3,7 @@
 
 pub mod answers;
 pub(crate) mod forward;
+pub mod kept_answers;
 pub mod questions;
 pub mod relocations;
 pub mod requirements;

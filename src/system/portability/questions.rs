@@ -601,6 +601,8 @@ impl TargetInfo for Recorder<'_> {
         arch_of_binary(path: &Path) -> &'static Arch;
         types_missing_in_binary(path: &Path) -> Option<Missing>;
         types_identity() -> Option<String>;
+        forget_searches() -> ();
+        event_id(category: &str, name: &str) -> Result<Option<u64>, Missing>;
         c_macro(name: &str) -> Option<CMacro>;
         why_unknown(name: &str) -> Option<String>;
         file(path: &Path) -> Option<String>;

@@ -115,7 +115,7 @@ impl RecordedAnswer {
 
     /// Is it about the layout of a system call's record, which never changes?
     pub fn is_fixed(&self) -> bool {
-        matches!(&self.question, Question::Tracepoint(category, _) if category == "syscalls")
+        is_record_of_call(&self.question)
     }
 
     /// The query without the size of a struct.
@@ -196,6 +196,25 @@ pub struct Requirements {
     numbers: Vec<(u32, Part)>,
 }
 
+/// Does the build of a kernel with its modules determine the answer? Besides types, this is the case for the records of system calls,
+/// whose fields have types.
+fn is_constant(question: &Question) -> bool {
+    question.is_of_types() || is_record_of_call(question)
+}
+
+fn is_record_of_call(question: &Question) -> bool {
+    matches!(question, Question::Tracepoint(category, _) if category == "syscalls")
+}
+
+/// What a build of a kernel answers to the queries of [`Requirements`]: see `kept_answers.rs`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConstantAnswers {
+    /// Positions of queries whose answers do not fit.
+    differences: Vec<u32>,
+    /// For each of the numbers: the one of an answer about types.
+    numbers: Vec<Option<u32>>,
+}
+
 /// The answer of a kernel that does not fit.
 #[derive(Clone, Debug)]
 pub struct Difference(pub Question);
@@ -271,29 +290,64 @@ impl Requirements {
     /// # Errors
     /// The answers that do not fit.
     pub fn of(&self, sys: &dyn TargetInfo) -> Result<Vec<u32>, Vec<Difference>> {
+        self.query(sys, None).0
+    }
+
+    /// Can these be answers to its queries?
+    pub(super) fn can_have(&self, answers: &ConstantAnswers) -> bool {
+        answers.numbers.len() == self.numbers.len()
+    }
+
+    /// The same, with what the constant answers say; none if they may be others later. If they are known, `known`, they are not queried.
+    pub(super) fn query(
+        &self,
+        sys: &dyn TargetInfo,
+        known: Option<&ConstantAnswers>,
+    ) -> (Result<Vec<u32>, Vec<Difference>>, Option<ConstantAnswers>) {
+        let (mut constant, mut lasts) = (ConstantAnswers::default(), true);
         let (mut answers, mut differences) = (Vec::with_capacity(self.asked.len()), Vec::new());
-        for one in &self.asked {
-            let answer = self
-                .question(&one.question, &answers)
-                .filter(|_| !one.free.contains(&Part::All))
-                .map(|question| Answer::query(&question, sys));
-            // without the struct, the difference is in the query that returned it
-            let has_contents = || one.contents.is_some() && one.contents == sufficient_contents(&one.question, sys);
-            let fits = answer.as_ref().is_none_or(|answer| self.fits(one, answer)) || has_contents();
+        for (index, one) in self.asked.iter().enumerate() {
+            let is_constant = is_constant(&one.question);
+            let (answer, fits) = match known.filter(|_| is_constant) {
+                Some(known) => (None, !known.differences.contains(&(index as u32))),
+                None => self.answer(one, &answers, sys),
+            };
             if !fits {
                 differences.push(Difference(one.question.clone()));
+                constant.differences.extend(is_constant.then_some(index as u32));
+                // it could not be read
+                lasts &= !is_record_of_call(&one.question);
             }
             answers.push(answer);
         }
-        if !differences.is_empty() {
-            return Err(differences);
-        }
-        let is_unused = |of: u32| self.asked.get(of as usize).is_some_and(|one| one.free.contains(&Part::All));
-        let number = |(of, part): &(u32, Part)| {
-            if is_unused(*of) { Some(0) } else { answers.get(*of as usize).and_then(Option::as_ref).and_then(|answer| answer.number(part)) }
+        let asked = |of: u32| self.asked.get(of as usize);
+        let is_constant = |of: u32| asked(of).is_some_and(|one| is_constant(&one.question));
+        let number = |index: usize, of: u32, part: &Part| match known.filter(|_| is_constant(of)) {
+            Some(known) => known.numbers.get(index).copied().flatten(),
+            None => answers.get(of as usize).and_then(Option::as_ref).and_then(|answer| answer.number(part)),
         };
-        let unknown = |(of, _): &(u32, Part)| self.asked.get(*of as usize).map(|one| Difference(one.question.clone()));
-        self.numbers.iter().map(|n| number(n).ok_or_else(|| unknown(n).into_iter().collect())).collect()
+        let numbers: Vec<Option<u32>> = self.numbers.iter().enumerate().map(|(i, (of, part))| number(i, *of, part)).collect();
+        constant.numbers = self.numbers.iter().zip(&numbers).map(|((of, _), number)| number.filter(|_| is_constant(*of))).collect();
+        let constant = lasts.then_some(constant);
+        if !differences.is_empty() {
+            return (Err(differences), constant);
+        }
+        let is_unused = |of: u32| asked(of).is_some_and(|one| one.free.contains(&Part::All));
+        let needed = |((of, _), number): (&(u32, Part), Option<u32>)| {
+            let number = if is_unused(*of) { Some(0) } else { number };
+            number.ok_or_else(|| asked(*of).map(|one| Difference(one.question.clone())).into_iter().collect())
+        };
+        (self.numbers.iter().zip(numbers).map(needed).collect(), constant)
+    }
+
+    /// The answer to one query, and whether it fits.
+    fn answer(&self, one: &Requirement, answers: &[Option<Answer>], sys: &dyn TargetInfo) -> (Option<Answer>, bool) {
+        let question = self.question(&one.question, answers).filter(|_| !one.free.contains(&Part::All));
+        let answer = question.map(|question| Answer::query(&question, sys));
+        // without the struct, the difference is in the query that returned it
+        let has_contents = || one.contents.is_some() && one.contents == sufficient_contents(&one.question, sys);
+        let fits = answer.as_ref().is_none_or(|answer| self.fits(one, answer)) || has_contents();
+        (answer, fits)
     }
 
     fn fits(&self, one: &Requirement, answer: &Answer) -> bool {

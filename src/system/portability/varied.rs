@@ -311,6 +311,8 @@ impl TargetInfo for VariedTarget<'_> {
         counts(ty: u32, config: u64) -> Option<bool>;
         cgroup_id(path: &str) -> Result<u64, Missing>;
         types_identity() -> Option<String>;
+        forget_searches() -> ();
+        event_id(category: &str, name: &str) -> Result<Option<u64>, Missing>;
         c_macro(name: &str) -> Option<CMacro>;
         why_unknown(name: &str) -> Option<String>;
         file(path: &Path) -> Option<String>;
