@@ -683,7 +683,7 @@ pub fn is_user_code(tag: &Deferred) -> bool {
     stacks::is_user_stack(tag) || symbols::is_of_user(tag)
 }
 
-pub use process::FOLLOWED;
+pub use process::{FOLLOWED, is_current_task};
 
 /// Does it need the interpreters of processes?
 pub fn is_python(tag: &Deferred) -> bool {

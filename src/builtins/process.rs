@@ -27,6 +27,7 @@ const TASK: &[Param] = &[Param::optional("task", Accepts::Addr)];
 
 const TID: &str = "tid";
 const NAME_OF_TASK: &str = "comm";
+const CURRENT_TASK: &str = "curtask";
 /// The name of the builtin that tells whether the current process descends from the command.
 pub const FOLLOWED: &str = "followed";
 const HAS_COMMAND: &str = "has_cpid";
@@ -146,7 +147,7 @@ pub(super) const ROWS: &[Builtin] = &[
         example: "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); }",
     },
     Builtin {
-        name: "curtask",
+        name: CURRENT_TASK,
         params: &[],
         returns: Returns::By(|f| {
             let task = f.sys.type_named(TypeName::Struct, "task_struct");
@@ -282,6 +283,11 @@ const USERNAME: &str = "username_t";
 /// Kernel functions that look up a task, and release it.
 const TASK_FROM_PID: &str = "bpf_task_from_pid";
 const TASK_RELEASE: &str = "bpf_task_release";
+
+/// Is it the pointer to the current task?
+pub fn is_current_task(row: &Builtin) -> bool {
+    row.name == CURRENT_TASK
+}
 
 /// The kernel functions that the code of these rows calls, if any: `comm` of another process, if the kernel allows it.
 pub(super) fn kernel_functions(row: &Builtin, consts: &[i64]) -> &'static [&'static str] {

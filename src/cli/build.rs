@@ -248,7 +248,7 @@ const RUN_ABOUT: &str = "Run a bundle, which `rbt build` wrote
 
 A bundle is a compiled script. rbt-run loads it into the kernel, attaches its probes and prints what rbt prints. It has no compiler.";
 
-const RUN_STATUS: &str = "Settings that do not affect the code can be set in the environment, as for rbt: RBT_STR_TRUNC_TRAILER.
+const RUN_STATUS: &str = "Settings that do not affect the code can be set in the environment, as for rbt: RBT_PERF_RB_PAGES.
 
 Exit status:
   0    the run ended normally

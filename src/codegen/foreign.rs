@@ -5,11 +5,19 @@
 use std::collections::BTreeMap;
 
 use super::Gen;
+use crate::builtins;
 use crate::diag::Diagnostic;
-use crate::emit::{Cmp, EmitError, Operand, link};
+use crate::emit::{Cmp, EmitError, Helper, Operand, link};
 use crate::linked::CType;
 use crate::sema::hir::{self, Child, Expr, ExprKind, Node, Stmt, StmtKind, VarId};
 use crate::types::{Int, Type};
+
+/// The constant of the kernel's interface for [`Helper::GetCurrentTaskBtf`].
+const TASK_HELPER: &str = "BPF_FUNC_get_current_task_btf";
+
+fn is_current_task(kind: &ExprKind) -> bool {
+    matches!(kind, ExprKind::Call(call) if builtins::is_current_task(call.row))
+}
 
 const BYTE: Int = Int { bytes: 1, signed: false };
 
@@ -25,6 +33,11 @@ impl<'c> Gen<'_, 'c> {
                 (ExprKind::Context(_), CType::Pointer(_)) => {
                     let value = self.scoped(|s| s.keeps_pointer_types = true, |g| g.expr(arg));
                     self.e.scalar(&value)
+                }
+                // a helper of Linux 5.11 and later returns the current task as a pointer that the verifier knows
+                (kind, CType::Pointer(_)) if is_current_task(kind) && self.cx.env.sys.enumerator(TASK_HELPER).is_some() => {
+                    let task = self.e.call_ptr(Helper::GetCurrentTaskBtf, &[]);
+                    self.e.addr(task)
                 }
                 _ => {
                     let value = self.expr(arg);
@@ -44,14 +57,15 @@ impl<'c> Gen<'_, 'c> {
     }
 }
 
-/// Replaces variables that functions of objects get as arguments by the value of the context that they hold: the verifier knows
-/// it as a pointer, but not the number in the variable.
+/// Replaces variables that functions of objects get as arguments by the value of the context, or the current task, that they hold:
+/// the verifier knows it as a pointer, but not the number in the variable.
 pub(super) fn pass_context(body: &mut [Stmt]) {
     let mut held: BTreeMap<VarId, Option<Expr>> = BTreeMap::new();
     hir::visit_within(body, &mut |node, around| match node {
         Node::Stmt(Stmt { kind: StmtKind::SetVar(var, value), .. }) => {
             let source = value.below_casts();
-            let known = matches!(source.kind, ExprKind::Context(_) | ExprKind::Var(_)) && around.loops == 0;
+            let is_pointer = matches!(source.kind, ExprKind::Context(_) | ExprKind::Var(_)) || is_current_task(&source.kind);
+            let known = is_pointer && around.loops == 0;
             held.entry(*var).and_modify(|source| *source = None).or_insert_with(|| known.then(|| source.clone()));
         }
         Node::Stmt(Stmt { kind: StmtKind::ZeroVar(var), .. }) => drop(held.insert(*var, None)),
@@ -82,7 +96,7 @@ fn context_in(var: VarId, held: &BTreeMap<VarId, Option<Expr>>) -> Option<&Expr>
         let ExprKind::Var(other) = source.kind else { break };
         source = held.get(&other)?.as_ref()?;
     }
-    matches!(source.kind, ExprKind::Context(_)).then_some(source)
+    (matches!(source.kind, ExprKind::Context(_)) || is_current_task(&source.kind)).then_some(source)
 }
 
 fn replace(part: Child, held: &BTreeMap<VarId, Option<Expr>>) {

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, bail};
@@ -31,7 +32,7 @@ use crate::emit::libbpf_log;
 use crate::failure::reason;
 use crate::probes::{self, Attach};
 use crate::settings::{Invocation, MissingProbes, Settings};
-use crate::system::{Feature, TargetInfo, kernel::known_features, machine::programs};
+use crate::system::{Feature, TargetInfo, kernel::known_features, kernel::processors, machine::programs};
 
 /// A loaded object.
 pub(super) struct Loaded {
@@ -460,6 +461,19 @@ pub(super) fn clock(which: DynamicClockId) -> u64 {
     clock_gettime_dynamic(which).map_or(0, |now| now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
+/// The number of values of an element of a per-CPU map. libbpf reads it from /sys, which may not be mounted.
+fn possible_cpus() -> anyhow::Result<usize> {
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    if let Some(known) = COUNT.get() {
+        return Ok(*known);
+    }
+    let count = match Path::new("/sys/devices/system/cpu/possible").exists() {
+        true => libbpf_rs::num_possible_cpus()?,
+        false => processors::possible().context("the number of processors is unknown")?,
+    };
+    Ok(*COUNT.get_or_init(|| count))
+}
+
 /// Size of the ring buffer in bytes, a power of two. The default is 1 MiB per CPU that may write, from 4 to 16 MiB in total,
 /// but at most 1/64 of the free memory, and less if few records are possible: the kernel allocates and frees its pages
 /// one by one. (With two CPUs, of which one writes 2 million records per second and the other
@@ -552,7 +566,7 @@ fn collect(
                 fd,
                 key_size: map.key_size() as usize,
                 value_size: map.value_size() as usize,
-                cpus: if ty.is_percpu() { Some(libbpf_rs::num_possible_cpus()?) } else { None },
+                cpus: if ty.is_percpu() { Some(possible_cpus()?) } else { None },
                 max_entries: map.max_entries(),
                 array,
                 threads: None,

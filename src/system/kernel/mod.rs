@@ -8,5 +8,6 @@ pub mod noreturn;
 pub mod object_limits;
 pub mod object_needs;
 mod preemption;
+pub mod processors;
 pub mod prog_type;
 pub mod trampolines;

@@ -21,6 +21,7 @@ use crate::system::kernel::features::{Features, LoadTarget};
 use crate::system::kernel::function_cache::{self, Index};
 use crate::system::kernel::functions::{self, Functions};
 use crate::system::kernel::known_features;
+use crate::system::kernel::processors;
 use crate::system::kernel::prog_type;
 use crate::system::kernel_types::{BTF_FILES, KernelTypes, Prototype};
 use crate::system::machine::arch::{Arch, HERE};
@@ -670,6 +671,11 @@ fn cpus(which: &str) -> Vec<u32> {
     let list = text.map(|t| cpu_list(&t)).unwrap_or_default();
     if !list.is_empty() {
         return list;
+    }
+    if which == "possible"
+        && let Ok(n) = processors::possible()
+    {
+        return (0..n as u32).collect();
     }
     // SAFETY: takes and returns numbers.
     let n = unsafe { libc::sysconf(if which == "online" { libc::_SC_NPROCESSORS_ONLN } else { libc::_SC_NPROCESSORS_CONF }) };
