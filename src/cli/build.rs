@@ -115,7 +115,8 @@ pub(super) fn command() -> clap::Command {
                 .help("Write the bundle to FILE. The default is NAME.bundle in the current directory, or NAME with --exe."),
         )
         .arg(Arg::new("exe").long("exe").action(ArgAction::SetTrue).help(
-            "Write an executable file that contains a runner, compressed, and the bundle. The runners must be in the directory of rbt.",
+            "Write an executable file that contains a runner, compressed, and the bundle. The runners must be in the directory of rbt, \
+             and those of another architecture, for --for, in a directory there that has its name. These are not compressed.",
         ))
         .arg(Arg::new("runner").long("runner").value_name("RUNNER").value_parser(Runner::ALL.map(Runner::name)).help(
             "The runner of --exe: `small` is rbt-run-small, which has no symbols, stacks, user-space probes, documents (such as -f html), \

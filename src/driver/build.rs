@@ -120,11 +120,6 @@ fn require_foreign<'a>(args: &Build, snapshots: &'a [(String, Snapshot)]) -> Res
             .code("bundle")
             .help("describe one: run `rbt snapshot -o FILE` on such a machine, and add --against FILE"));
     };
-    if args.exe {
-        return Err(Failure::new(format!("rbt-run of this machine does not run on {name}"))
-            .code("bundle")
-            .help("build the bundle without --exe, and run it with the rbt-run of that machine"));
-    }
     Ok(described)
 }
 
@@ -549,12 +544,17 @@ const AFTER_5_10: &[Feature] = &[
 /// A program with the bundle.
 fn program(args: &Build, bundle: &Bundle, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
     let (name, runner) = runner(args, bundle)?;
-    if args.compress && !args.run.quiet && !exe::can_compress(&runner) {
-        to_stderr(&format!("note: the program is not compressed, because {name} is not linked statically\n"));
+    let is_foreign = args.arch.name != HERE.name;
+    let why_not = match (is_foreign, exe::can_compress(&runner)) {
+        (true, _) => Some(format!("rbt for {} has no code that unpacks it on {}", HERE.name, args.arch.name)),
+        (false, false) => Some(format!("{name} is not linked statically")),
+        (false, true) => None,
+    };
+    if let Some(why) = why_not.as_ref().filter(|_| args.compress && !args.run.quiet) {
+        to_stderr(&format!("note: the program is not compressed, because {why}\n"));
     }
-    exe::program(runner, bytes, args.compress).map_err(|e| {
-        Failure::new(format!("--exe: cannot make a program of {name}: {e}")).help(format!("install {name} in the directory of rbt"))
-    })
+    exe::program(runner, bytes, args.compress && why_not.is_none())
+        .map_err(|e| Failure::new(format!("--exe: cannot make a program of {name}: {e}")).help(install(name, args.arch)))
 }
 
 /// The runner for a program, and its name: the smallest one with everything that the bundle needs, or the one that the user chose.
@@ -566,30 +566,45 @@ fn runner(args: &Build, bundle: &Bundle) -> Result<(&'static str, Vec<u8>), Fail
     let shown_by = asked.filter(|format| !format.everywhere).map(|format| format!("-f {}", format.name));
     let needed = bundle.needed_parts().or(built_for).or(shown_by);
     match (args.runner, needed) {
-        (Some(Runner::Full), _) | (None, Some(_)) => runner_file(Runner::Full),
+        (Some(Runner::Full), _) | (None, Some(_)) => runner_file(Runner::Full, args.arch),
         (Some(Runner::Small), Some(needed)) => {
             Err(Failure::new(format!("--runner small: the small runner does not have {needed}")).help("remove --runner small"))
         }
-        (Some(Runner::Small), None) => runner_file(Runner::Small),
-        (None, None) => runner_file(Runner::Small).or_else(|failure| {
+        (Some(Runner::Small), None) => runner_file(Runner::Small, args.arch),
+        (None, None) => runner_file(Runner::Small, args.arch).or_else(|failure| {
             if args.run.verbose {
                 to_stderr(&diag::plain_lines(&format!("{}; the program contains rbt-run instead\n", failure.message)));
             }
-            runner_file(Runner::Full)
+            runner_file(Runner::Full, args.arch)
         }),
     }
 }
 
-/// A program that runs bundles, of the same version: it is beside rbt.
-fn runner_file(runner: Runner) -> Result<(&'static str, Vec<u8>), Failure> {
+/// Where the runners must be.
+fn install(name: &str, arch: &Arch) -> String {
+    match arch.name == HERE.name {
+        true => format!("install {name} in the directory of rbt"),
+        false => format!(
+            "copy {name} of the release for {of} to the directory `{of}` in that of rbt; or build the bundle without --exe, and run it \
+             with the rbt-run of that machine",
+            of = arch.name
+        ),
+    }
+}
+
+/// A program that runs bundles, of the same version: it is beside rbt, or in a directory there for another architecture.
+fn runner_file(runner: Runner, arch: &Arch) -> Result<(&'static str, Vec<u8>), Failure> {
     let name = runner.file_name();
-    let help = || format!("install {name} in the directory of rbt");
+    let help = || install(name, arch);
     let current =
         std::env::current_exe().map_err(|e| Failure::new(format!("--exe: cannot find the file of rbt itself: {}", reason(&e))))?;
-    let path = current.with_file_name(name);
+    let path = if arch.name == HERE.name { current.with_file_name(name) } else { current.with_file_name(arch.name).join(name) };
     let cannot =
         |e: io::Error| Failure::new(format!("--exe: cannot read {}: {}", path.display(), reason(&e))).code("not-readable").help(help());
     let bytes = input::read(&path, input::LIST).map_err(cannot)?;
+    if !exe::is_for(&bytes, arch) {
+        return Err(Failure::new(format!("--exe: {} is not a program for {}", path.display(), arch.name)).help(help()));
+    }
     match Bundle::embedded_in(&mut io::Cursor::new(&bytes)) {
         Ok(None) => Ok((name, bytes)),
         Ok(Some(_)) | Err(_) => Err(Failure::new(format!("--exe: {} already contains a bundle", path.display())).help(help())),

@@ -18,6 +18,7 @@ use object::pod::{bytes_of, from_bytes, slice_from_bytes};
 use object::{LittleEndian, U32, U64};
 
 use crate::bundle::Bundle;
+use crate::system::machine::arch::Arch;
 use digest::digest;
 
 type Elf = FileHeader64<LittleEndian>;
@@ -58,6 +59,11 @@ struct Part {
 /// Can this runner be compressed? Only one that is linked statically can.
 pub fn can_compress(runner: &[u8]) -> bool {
     Image::of(runner).is_some()
+}
+
+/// Is this a program for an architecture?
+pub fn is_for(program: &[u8], arch: &Arch) -> bool {
+    program.starts_with(&ELFMAG) && from_bytes::<Elf>(program).is_ok_and(|(elf, _)| elf.e_machine.get(LE).0 == arch.elf)
 }
 
 /// A program of a runner and a bundle.
