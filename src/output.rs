@@ -202,6 +202,8 @@ pub struct FinalResults {
     pub maps: Vec<MapView>,
     /// How often each map was cleared before the end: it contains the data since the last time.
     pub emptied: Vec<u64>,
+    /// The names of maps whose values lost events can make too high as well as too low, and whose elements may be wrong then.
+    pub unbounded: Vec<String>,
     /// The counters of each probe.
     pub counts: Vec<Counts>,
     /// Probes of the script that could not be attached.

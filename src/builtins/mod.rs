@@ -735,6 +735,11 @@ pub fn changes_map(row: &Builtin) -> bool {
     maps::changes_map(row)
 }
 
+/// Does its result depend on how often it was true before?
+pub fn limits_rate(row: &Builtin) -> bool {
+    sampling::limits_rate(row)
+}
+
 /// Does it print as a line of text (rather than a stack)?
 pub fn is_text(tag: &Deferred) -> bool {
     !stacks::is_tag(tag) && !python_frames::is_tag(tag) && !tag.is_float()

@@ -23,6 +23,12 @@ const MIN_INTERVAL: i64 = 100_000;
 /// The largest N: with a larger one, the count could overflow into the start of the interval.
 const MAX_PERIOD: i64 = i32::MAX as i64;
 
+pub(super) fn limits_rate(row: &Builtin) -> bool {
+    row.name == RATE_LIMIT
+}
+
+const RATE_LIMIT: &str = "ratelimit";
+
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
         name: "sample",
@@ -35,7 +41,7 @@ pub(super) const ROWS: &[Builtin] = &[
         example: "tracepoint:syscalls:sys_enter_read /sample(100)/ { @[comm] = count(); }",
     },
     Builtin {
-        name: "ratelimit",
+        name: RATE_LIMIT,
         params: &[Param::new("n", Accepts::LitInt), Param::new("interval", Accepts::LitInt), Param::optional("key", Accepts::Printable)],
         returns: Returns::By(limit_type),
         needs: ContextFeatures::NONE,

@@ -46,6 +46,9 @@ pub struct Manifest {
     /// Probes whose events the limit of the events cannot drop.
     #[serde(default)]
     pub unlimited: Vec<usize>,
+    /// By probe that only deletes elements: the probes that store them. If it is detached, so are they.
+    #[serde(default)]
+    pub storing: Vec<Vec<usize>>,
     /// Number of [`ProbeCounters`] per CPU.
     #[serde(default)]
     pub probes: usize,
@@ -139,6 +142,8 @@ impl Manifest {
             (self.maps.iter().filter_map(|map| map.slots.as_ref()).all(slots_fit), "the slots of a map"),
             (self.maps.iter().filter_map(|map| map.threads.as_ref()).all(threads_fit), "the table of threads of a map"),
             (self.maps.iter().flat_map(|map| &map.weighted_by).all(|probe| *probe < self.probes.max(1)), "the probe of a weight"),
+            (self.maps.iter().flat_map(|map| &map.sources).all(|map| is_map(*map)), "the source of a map"),
+            (self.storing.iter().flatten().all(|probe| *probe < self.probes.max(1)), "a probe that stores elements"),
             (self.maps.iter().flat_map(|map| &map.coupled).all(|probe| *probe < self.probes.max(1)), "the probe of a shared map"),
             (self.maps.iter().filter_map(|map| map.double).all(|bit| bit < 64), "the copy of a map"),
             (self.programs.iter().flat_map(|program| &program.probes).all(|probe| *probe < self.probes.max(1)), "the probe of a program"),
@@ -421,6 +426,12 @@ pub struct Map {
     /// At the prompt: the probes that limits can only detach together with all others that use the map, also those of other entries.
     #[serde(default)]
     pub coupled: Vec<usize>,
+    /// At the prompt: the maps on whose values its elements depend, which other entries may change.
+    #[serde(default)]
+    pub sources: Vec<usize>,
+    /// Lost events can make its values too high as well as too low, and its elements wrong.
+    #[serde(default)]
+    pub unbounded: bool,
 }
 
 /// A kind of record: `u32` index into [`Manifest::events`], `u32` zero, perhaps an [`Origin`], then the fields.

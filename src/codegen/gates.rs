@@ -3,10 +3,12 @@
 //! A probe on the returns of calls follows a probe on their entries: both run for a call, or neither does. Otherwise, probes
 //! that share a map without aggregation depend on each other in unknown ways, such as the start of a request that another
 //! thread completes. Dropping some of their runs would make the results of the others wrong, so these probes always run, or
-//! are detached together, and a limit of events applies to the records that they send. An aggregation that a probe reads is
-//! like a map without one. This includes a probe that reads what its earlier runs have written, probes that begin and end spans
-//! of the timeline, and at the prompt, where other entries may use the same maps, all that use a map without aggregation. All
-//! other probes are independent, even at the same place.
+//! are detached together, and a limit of events applies to the records that they send. An aggregation that a probe reads or
+//! from which it removes elements is like a map without one. This includes a probe that reads what its earlier runs have written,
+//! probes whose counts `ratelimit` bounds, probes that begin and end spans of the timeline, and at the prompt, where other entries
+//! may use the same maps, all that use a map without aggregation. All other probes are independent, even at the same place.
+//!
+//! A probe that only deletes elements always runs. If it is detached, so are those that store them.
 
 #![allow(clippy::wildcard_enum_match_arm)] // matches on one variant
 
@@ -14,9 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::adding::added;
 use super::artifact::Sampling;
-use super::{Gen, ScriptCx, latency_pairs};
+use super::{Gen, ScriptCx, latency_pairs, rate_limits, value_flow};
 use crate::builtins::{self, Codegen, MapId};
-use crate::emit::{Call, Cmp, IntValue};
+use crate::emit::{Builder, Call, Cmp, IntValue};
 use crate::probes::{Attach, Env, ProbeSite, syscall};
 use crate::sema::hir::{self, Expr, ExprKind, StmtKind};
 use crate::settings::{Mechanism, Settings};
@@ -39,13 +41,19 @@ pub(super) fn sampling(script: &hir::Script, env: &Env) -> Vec<Sampling> {
     let calls = |i: usize| calls.get(i).and_then(Option::as_ref);
     let costs = |i: usize| probes.get(i).is_some_and(costs);
     let limited = |i: usize| probes.get(i).is_some_and(is_limited);
-    let read = read_by_limited(script);
-    let maps: Vec<PlainMaps> = probes.iter().map(|p| PlainMaps::of(p, script, &read)).collect();
-    let shared = |i: usize, j: usize| maps.get(i).zip(maps.get(j)).into_iter().flat_map(|(a, b)| a.shared(b));
+    let ordered = ordered_aggregations(script);
+    let maps: Vec<PlainMaps> = probes.iter().map(|p| PlainMaps::of(p, script, &ordered)).collect();
+    // what a probe that only deletes elements does depends on others only if it reads something else
+    let is_used =
+        |i: usize, map: &MapId| limited(i) || maps.get(i).is_some_and(|m| m.read.contains(map) && !m.only_deletes_from(*map, &ordered));
+    let shared = |i: usize, j: usize| {
+        let all = maps.get(i).zip(maps.get(j)).into_iter().flat_map(|(a, b)| a.shared(b));
+        all.filter(|map| is_used(i, map) && is_used(j, map)).collect::<Vec<MapId>>().into_iter()
+    };
     let mut group: Vec<usize> = (0..probes.len()).collect();
     for i in 0..probes.len() {
         for j in 0..i {
-            if limited(i) && limited(j) && shared(i, j).next().is_some() {
+            if costs(i) && costs(j) && shared(i, j).next().is_some() {
                 let (from, to) = (group.get(i).copied(), group.get(j).copied());
                 group.iter_mut().filter(|g| Some(**g) == from).for_each(|g| *g = to.unwrap_or(*g));
             }
@@ -72,14 +80,15 @@ pub(super) fn sampling(script: &hir::Script, env: &Env) -> Vec<Sampling> {
             false => by_all.contains(map),
         };
         // the value of an aggregation is that of all earlier calls
-        let remembers = members.iter().any(|k| maps.get(*k).is_some_and(|m| m.read.iter().any(|map| read.contains(map) || is_old(k, map))));
+        let remembers =
+            members.iter().any(|k| maps.get(*k).is_some_and(|m| m.read.iter().any(|map| ordered.contains(map) || is_old(k, map))));
         (!remembers && !entries.is_empty() && (members.len() == 1 || !returns.is_empty() && is_apart && follow)).then_some(entries)
     };
     let is_alone = |i: usize| members(i).len() == 1;
     // its runs depend on no other runs
     let is_independent = |i: usize| {
         let of_entry = invocation.shares_maps && maps.get(i).is_some_and(|m| !m.other.is_empty());
-        is_alone(i) && !of_entry && maps.get(i).is_some_and(|m| m.read.is_disjoint(&m.written))
+        is_alone(i) && !of_entry && maps.get(i).is_some_and(|m| !m.depends_on_itself(&ordered))
     };
     // a return without common maps follows the first entry of the same calls
     let followed = |i: usize| -> Option<usize> {
@@ -97,7 +106,7 @@ pub(super) fn sampling(script: &hir::Script, env: &Env) -> Vec<Sampling> {
     let of = |i: usize| {
         if !limited(i) {
             // what only deletes is no event, but it costs something
-            return if costs(i) { Sampling::Coupled { group: i } } else { Sampling::Exempt };
+            return if costs(i) { Sampling::Coupled { group: group.get(i).copied().unwrap_or(i) } } else { Sampling::Exempt };
         }
         if let Some(group) = followed.get(i).copied().flatten() {
             return Sampling::Return { group };
@@ -188,6 +197,22 @@ fn reset_maps(probe: &hir::Probe) -> BTreeSet<MapId> {
     if returns { BTreeSet::new() } else { body.iter().filter_map(latency_pairs::deletes).collect() }
 }
 
+/// The maps that a piece of a body changes, without its parts.
+pub(super) fn changed_by(node: hir::Node) -> impl Iterator<Item = MapId> {
+    let (one, removed) = match node {
+        hir::Node::Stmt(hir::Stmt { kind: StmtKind::Aggregate { map, .. } | StmtKind::SetMap { map, .. }, .. })
+        | hir::Node::Expr(Expr { kind: ExprKind::StepMap { map, .. }, .. }) => (Some(*map), None),
+        // a function may write to the address
+        hir::Node::Expr(Expr { kind: ExprKind::AddrOf(of), .. }) => match &of.kind {
+            ExprKind::Map(map, _) => (Some(*map), None),
+            _ => (None, None),
+        },
+        hir::Node::Expr(Expr { kind: ExprKind::Call(call), .. }) => (None, Some(removed_by(call))),
+        _ => (None, None),
+    };
+    one.into_iter().chain(removed.into_iter().flatten())
+}
+
 /// Visits the body of a probe and the functions that it calls.
 fn visit_probe(probe: &hir::Probe, visit: &mut dyn FnMut(hir::Node)) {
     hir::visit(&probe.body, visit);
@@ -209,10 +234,38 @@ fn is_aggregation(map: MapId, script: &hir::Script) -> bool {
     script.maps.get(map).is_some_and(|map| matches!(map.value, Type::Agg(_)))
 }
 
-/// The aggregations that probes read whose runs a limit may drop.
-fn read_by_limited(script: &hir::Script) -> BTreeSet<MapId> {
-    let read = script.probes.iter().filter(|probe| is_limited(probe)).flat_map(read_as_value);
-    read.filter(|map| is_aggregation(*map, script)).collect()
+/// The aggregations whose values the order of runs determines: probes that a limit applies to read them, or remove elements from
+/// them in runs that it may drop.
+fn ordered_aggregations(script: &hir::Script) -> BTreeSet<MapId> {
+    let of = |probe: &hir::Probe| {
+        let mut found = if costs(probe) { read_as_value(probe) } else { BTreeSet::new() };
+        if is_limited(probe) {
+            found.extend(removed_from(probe));
+        }
+        found
+    };
+    script.probes.iter().flat_map(of).filter(|map| is_aggregation(*map, script)).collect()
+}
+
+/// The maps from which a probe may remove elements.
+fn removed_from(probe: &hir::Probe) -> BTreeSet<MapId> {
+    let mut found = BTreeSet::new();
+    let mut visit = |node: hir::Node| {
+        if let hir::Node::Expr(Expr { kind: ExprKind::Call(call), .. }) = node {
+            found.extend(removed_by(call));
+        }
+    };
+    visit_probe(probe, &mut visit);
+    found
+}
+
+/// The maps of which a call removes elements, or sets them to zero.
+fn removed_by(call: &hir::Call) -> impl Iterator<Item = MapId> {
+    let removes = builtins::is_delete(call.row) || builtins::changes_map(call.row);
+    call.args.iter().filter(move |_| removes).filter_map(|arg| match arg {
+        hir::CallArg::Map(map) | hir::CallArg::Element(map, _) => Some(*map),
+        _ => None,
+    })
 }
 
 /// The maps that a probe reads by aggregated values, by elements, or by whether there are some. (Printing a map is no event of
@@ -245,10 +298,12 @@ struct PlainMaps {
     /// Those whose values it uses, and those whose values it sets.
     read: BTreeSet<MapId>,
     written: BTreeSet<MapId>,
+    /// Those from which it removes elements.
+    removed: BTreeSet<MapId>,
 }
 
 /// The open spans of the timeline, which are like a map: beginnings write, and ends read.
-const SPANS: MapId = MapId::MAX;
+pub(super) const SPANS: MapId = MapId::MAX;
 
 /// How often a probe uses a map.
 #[derive(Clone, Copy, Default)]
@@ -259,11 +314,13 @@ struct Uses {
     reads: u32,
     reads_to_add: u32,
     writes: u32,
+    removes: u32,
 }
 
 impl PlainMaps {
-    /// The aggregations that probes read are like plain maps.
-    fn of(probe: &hir::Probe, script: &hir::Script, read: &BTreeSet<MapId>) -> Self {
+    /// Aggregations whose values the order of runs determines are like plain maps.
+    fn of(probe: &hir::Probe, script: &hir::Script, ordered: &BTreeSet<MapId>) -> Self {
+        let bounds = rate_limits::bounding(probe);
         let mut uses: BTreeMap<MapId, Uses> = BTreeMap::new();
         let mut visit = |node: hir::Node| {
             let mut used = |map: MapId, more: Uses| {
@@ -273,6 +330,7 @@ impl PlainMaps {
                 of.reads += more.reads;
                 of.reads_to_add += more.reads_to_add;
                 of.writes += more.writes;
+                of.removes += more.removes;
             };
             let one = Uses { all: 1, ..Uses::default() };
             match node {
@@ -297,11 +355,16 @@ impl PlainMaps {
                             Some(false) => used(SPANS, Uses { reads: 1, ..one }),
                             None => {}
                         }
-                        let reads = u32::from(!builtins::is_delete(call.row) && !builtins::changes_map(call.row));
-                        call.args.iter().for_each(|arg| match arg {
-                            hir::CallArg::Map(map) | hir::CallArg::Element(map, _) => used(*map, Uses { reads, ..one }),
-                            _ => {}
-                        });
+                        removed_by(call).for_each(|map| used(map, Uses { removes: 1, ..one }));
+                        if removed_by(call).next().is_none() {
+                            call.args.iter().for_each(|arg| match arg {
+                                hir::CallArg::Map(map) | hir::CallArg::Element(map, _) => used(*map, Uses { reads: 1, ..one }),
+                                _ => {}
+                            });
+                        }
+                        if bounds.contains(&rate_limits::state(call)) {
+                            used(rate_limits::state(call), Uses { reads: 1, writes: 1, ..one });
+                        }
                     }
                     _ => {}
                 },
@@ -309,13 +372,16 @@ impl PlainMaps {
         };
         visit_probe(probe, &mut visit);
         let mut found = Self::default();
-        for (map, Uses { all, by_additions, reads, reads_to_add, writes }) in uses {
-            if map == SPANS || read.contains(&map) || !is_aggregation(map, script) {
+        for (map, Uses { all, by_additions, reads, reads_to_add, writes, removes }) in uses {
+            if ordered.contains(&map) || !is_aggregation(map, script) {
                 if reads > reads_to_add {
                     found.read.insert(map);
                 }
                 if writes > 0 {
                     found.written.insert(map);
+                }
+                if removes > 0 {
+                    found.removed.insert(map);
                 }
                 if all == by_additions {
                     found.added.insert(map)
@@ -327,6 +393,17 @@ impl PlainMaps {
         found
     }
 
+    /// Does a run depend on earlier ones?
+    fn depends_on_itself(&self, ordered: &BTreeSet<MapId>) -> bool {
+        let removes_own = self.removed.intersection(&self.written).any(|map| ordered.contains(map));
+        removes_own || !self.read.is_disjoint(&self.written)
+    }
+
+    /// Does it use a map only to delete its elements?
+    fn only_deletes_from(&self, map: MapId, ordered: &BTreeSet<MapId>) -> bool {
+        self.removed.contains(&map) && !ordered.contains(&map)
+    }
+
     /// Maps by which two probes depend on each other.
     fn shared<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = MapId> + 'a {
         let ours = self.other.iter().filter(|map| other.other.contains(map) || other.added.contains(map));
@@ -335,12 +412,13 @@ impl PlainMaps {
 }
 
 /// By map: the probes whose runs a limit can leave out, and that its values contain.
-pub(super) fn weights(script: &hir::Script, settings: &Settings, sampling: &[Sampling], adding: &BTreeSet<MapId>) -> Vec<Vec<usize>> {
+pub(super) fn weights(script: &hir::Script, settings: &Settings, sampling: &[Sampling]) -> Vec<Vec<usize>> {
     let mut by_map = vec![BTreeSet::new(); script.maps.len()];
     // those that are only detached have no weights, but a time for which they were detached
-    let is_left_out = |index: usize| {
-        let sampling = sampling.get(index);
-        is_weighted(settings, sampling) || settings.max_overhead.is_some() && matches!(sampling, Some(Sampling::Coupled { .. }))
+    let is_left_out = |index: usize| match sampling.get(index) {
+        Some(Sampling::Alone | Sampling::Entry { .. } | Sampling::Return { .. }) => true,
+        Some(Sampling::Coupled { .. }) => settings.max_overhead.is_some(),
+        Some(Sampling::Exempt) | None => false,
     };
     for (index, probe) in script.probes.iter().enumerate().filter(|(index, _)| is_left_out(*index)) {
         // the decisions, and what they have left out, are those of the entries
@@ -350,78 +428,87 @@ pub(super) fn weights(script: &hir::Script, settings: &Settings, sampling: &[Sam
         };
         let entries: Vec<usize> = sampling.iter().enumerate().filter(decides).map(|(i, _)| i).collect();
         let deciding = if entries.is_empty() { vec![index] } else { entries };
-        let mut adds = |map: &MapId| {
-            if let Some(by) = by_map.get_mut(*map) {
+        for map in changed(probe) {
+            if let Some(by) = by_map.get_mut(map) {
                 by.extend(&deciding);
             }
-        };
-        let mut visit = |node: hir::Node| match node {
-            hir::Node::Stmt(s) => match &s.kind {
-                StmtKind::Aggregate { map, .. } => adds(map),
-                StmtKind::SetMap { map, .. } if adding.contains(map) => adds(map),
-                _ => {}
-            },
-            hir::Node::Expr(e) => match &e.kind {
-                ExprKind::StepMap { map, .. } if adding.contains(map) => adds(map),
-                _ => {}
-            },
-        };
-        visit_probe(probe, &mut visit);
+        }
     }
     // what is computed from an estimate is one
-    let computed: Vec<(BTreeSet<MapId>, BTreeSet<MapId>)> =
-        script.probes.iter().map(|probe| (read_values(probe), written(probe))).collect();
-    loop {
-        let before = by_map.clone();
-        for (from, to) in &computed {
-            let by: BTreeSet<usize> = from.iter().filter_map(|map| before.get(*map)).flatten().copied().collect();
-            for map in to {
-                if let Some(of) = by_map.get_mut(*map) {
-                    of.extend(&by);
-                }
-            }
+    let mut computed: Vec<(BTreeSet<usize>, BTreeSet<MapId>)> = Vec::new();
+    for (map, by) in by_map.iter().enumerate().filter(|(_, by)| !by.is_empty()) {
+        match computed.iter_mut().find(|(same, _)| same == by) {
+            Some((_, maps)) => _ = maps.insert(map),
+            None => computed.push((by.clone(), BTreeSet::from([map]))),
         }
-        if by_map == before {
-            break;
+    }
+    for (by, maps) in computed {
+        for map in value_flow::dependents(script, &maps, &|_, _| true) {
+            if let Some(of) = by_map.get_mut(map) {
+                of.extend(&by);
+            }
         }
     }
     by_map.into_iter().map(|by| by.into_iter().collect()).collect()
 }
 
-/// The maps whose values a probe uses.
-fn read_values(probe: &hir::Probe) -> BTreeSet<MapId> {
-    let mut found = read_as_value(probe);
-    let mut visit = |node: hir::Node| {
-        if let hir::Node::Expr(Expr { kind: ExprKind::Map(map, _), .. }) = node {
-            found.insert(*map);
-        }
-    };
-    visit_probe(probe, &mut visit);
+/// The maps that a probe changes.
+fn changed(probe: &hir::Probe) -> BTreeSet<MapId> {
+    let mut found = BTreeSet::new();
+    visit_probe(probe, &mut |node| found.extend(changed_by(node)));
     found
 }
 
-/// The maps whose values a probe changes.
-fn written(probe: &hir::Probe) -> BTreeSet<MapId> {
-    let mut found = BTreeSet::new();
-    let mut visit = |node: hir::Node| match node {
-        hir::Node::Stmt(hir::Stmt { kind: StmtKind::Aggregate { map, .. } | StmtKind::SetMap { map, .. }, .. })
-        | hir::Node::Expr(Expr { kind: ExprKind::StepMap { map, .. }, .. }) => {
-            found.insert(*map);
+/// By map, at the prompt: the maps on whose values its elements depend, which other entries may change.
+pub(super) fn sources(script: &hir::Script, env: &Env) -> Vec<Vec<MapId>> {
+    let mut by_map = vec![Vec::new(); script.maps.len()];
+    for source in (0..script.maps.len()).filter(|_| env.invocation.shares_maps) {
+        for map in value_flow::dependents(script, &BTreeSet::from([source]), &|_, _| true) {
+            if let Some(of) = by_map.get_mut(map).filter(|_| map != source) {
+                of.push(source);
+            }
         }
-        _ => {}
+    }
+    by_map
+}
+
+/// By map: lost events can make its values too high as well as too low, and its elements wrong. They are removed by events, or
+/// depend on other maps that events change.
+pub(super) fn unbounded(script: &hir::Script, adding: &BTreeSet<MapId>) -> BTreeSet<MapId> {
+    let events = || script.probes.iter().filter(|probe| costs(probe));
+    let removed: BTreeSet<MapId> = events().flat_map(removed_from).collect();
+    let by_events: BTreeSet<MapId> = events().flat_map(changed).collect();
+    // A value that an event stores for another one, such as the time of a request, is there or not.
+    let uses = |probe: usize, map: MapId| {
+        let is_stored = !is_aggregation(map, script) && !adding.contains(&map);
+        !(is_stored && script.probes.get(probe).is_some_and(costs))
     };
-    visit_probe(probe, &mut visit);
+    let mut found = value_flow::dependents(script, &by_events, &uses);
+    found.extend(removed);
     found
+}
+
+/// By probe that only deletes elements: the probes that store elements in the same maps. If it is detached, so are they.
+pub(super) fn storing(script: &hir::Script, sampling: &[Sampling]) -> Vec<Vec<usize>> {
+    let of = |(index, probe): (usize, &hir::Probe)| {
+        if sampling.get(index).is_none_or(|s| *s == Sampling::Exempt) || !only_deletes(probe) {
+            return Vec::new();
+        }
+        let removed = removed_from(probe);
+        let stores = |(_, other): &(usize, &hir::Probe)| is_limited(other) && !changed(other).is_disjoint(&removed);
+        script.probes.iter().enumerate().filter(stores).map(|(i, _)| i).collect()
+    };
+    script.probes.iter().enumerate().map(of).collect()
 }
 
 /// By map: see [`artifact::Map::coupled`](super::artifact::Map::coupled).
 pub(super) fn coupled(script: &hir::Script, env: &Env, sampling: &[Sampling]) -> Vec<Vec<usize>> {
     let mut by_map = vec![Vec::new(); script.maps.len()];
-    let read = read_by_limited(script);
+    let ordered = ordered_aggregations(script);
     let is_coupled = |index: &usize| env.invocation.shares_maps && matches!(sampling.get(*index), Some(Sampling::Coupled { .. }));
     for (index, probe) in script.probes.iter().enumerate().filter(|(index, _)| is_coupled(index)) {
-        let maps = PlainMaps::of(probe, script, &read);
-        maps.other.iter().chain(&maps.added).filter(|map| **map != SPANS).for_each(|map| {
+        let maps = PlainMaps::of(probe, script, &ordered);
+        maps.other.iter().chain(&maps.added).for_each(|map| {
             if let Some(by) = by_map.get_mut(*map) {
                 by.push(index);
             }
@@ -572,10 +659,10 @@ impl<'c> Gen<'_, 'c> {
         }
         match self.sampling() {
             Sampling::Exempt | Sampling::Coupled { .. } => {}
-            Sampling::Alone => self.e.pass_event(&|_| ()),
-            Sampling::Entry { .. } => {
+            Sampling::Alone => self.pass_event_of(self.program, &|_| ()),
+            Sampling::Entry { group } => {
                 if let Some(call) = self.unmarked_call {
-                    self.e.pass_event(&|e| e.refuse_call(call));
+                    self.pass_event_of(group, &|e| e.refuse_call(call));
                     self.e.mark_call(call, true);
                 }
             }
@@ -584,6 +671,15 @@ impl<'c> Gen<'_, 'c> {
                     self.e.pass_event_unless(is_counted);
                 }
             }
+        }
+    }
+
+    fn pass_event_of(&mut self, group: usize, refused: &dyn Fn(&mut Builder<'_, 'c>)) {
+        // an entry that depends on all runs may start later
+        if self.cx.env.invocation.shares_maps {
+            self.e.pass_event_unless_kept(gate_of(group), refused);
+        } else {
+            self.e.pass_event(refused);
         }
     }
 

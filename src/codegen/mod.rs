@@ -30,6 +30,7 @@ mod latency_pairs;
 mod limits;
 mod lower;
 mod probe;
+mod rate_limits;
 mod reading;
 mod session;
 mod stmt;
@@ -38,6 +39,7 @@ mod storage;
 mod tests;
 mod thread_maps;
 mod unwind;
+mod value_flow;
 pub mod walked;
 
 use std::collections::BTreeSet;
@@ -352,8 +354,10 @@ fn compile_within(
     let hits = session::number_hits(&script.probes, env.settings.verbose);
     let sampling = gates::sampling(script, env);
     let adding = adding::maps(script);
-    let weights = gates::weights(script, env.settings, &sampling, &adding);
+    let weights = gates::weights(script, env.settings, &sampling);
     let (uses_followed, has_return_addresses) = (probe::uses_followed(script), probe::has_return_addresses(script, env));
+    let value_sources = gates::sources(script, env);
+    let (unbounded, storing) = (gates::unbounded(script, &adding), gates::storing(script, &sampling));
     let (coupled, unlimited) = (gates::coupled(script, env, &sampling), gates::unlimited(script, env.settings, &sampling));
     let script_cx = ScriptCx { cx, script, sources, lines, env: *env, hits, sampling, adding, uses_followed, has_return_addresses };
     let compiled_programs = script_cx.programs();
@@ -374,6 +378,8 @@ fn compile_within(
             read_at_end: read_at_end.contains(&id),
             weighted_by,
             coupled,
+            sources: value_sources.get(id).cloned().unwrap_or_default(),
+            unbounded: unbounded.contains(&id),
         });
     let maps = maps.collect();
     let mut built = cx.build(dumps, known)?;
@@ -391,7 +397,8 @@ fn compile_within(
     }
     events.sort_by_key(|(i, _)| *i);
     let events = events.into_iter().map(|(_, e)| e).collect();
-    let manifest = Manifest { hits, programs, maps, probes: script.probes.len(), events, problems, followers, stacks, sampling, unlimited };
+    let manifest =
+        Manifest { hits, programs, maps, probes: script.probes.len(), events, problems, followers, stacks, sampling, unlimited, storing };
     let artifact = Artifact { elf: built.elf, manifest };
     Ok(Compiled {
         artifact,

@@ -70,6 +70,14 @@ impl<'c> Builder<'_, 'c> {
         );
     }
 
+    /// The same, unless user space has told that all runs of the probe have to pass.
+    pub fn pass_event_unless_kept(&mut self, gate: u32, refused: &dyn Fn(&mut Self)) {
+        let keeps = self.offset(self.gate(gate), offset_of!(Gate, keeps_events) as u32);
+        let keeps = self.load_volatile(keeps, U64);
+        let may_drop = self.cmp(Cmp::Eq, keeps, self.int(0));
+        self.if_(may_drop, |e| e.pass_event(refused));
+    }
+
     /// The same, unless this number says that the run belongs to an event that passed.
     pub fn pass_event_unless(&mut self, is_counted: IntValue<'c>) {
         let is_own = self.cmp(Cmp::Eq, is_counted, self.int(0));

@@ -373,6 +373,8 @@ pub struct Gate {
     pub step: AtomicU64,
     /// Not zero: an entry of a call was refused, or not traced for some time.
     pub has_refused: AtomicU64,
+    /// Not zero: the limit of events drops none of its runs.
+    pub keeps_events: AtomicU64,
 }
 
 impl Gate {

@@ -36,8 +36,9 @@ impl Eval<'_> {
             Kind::Call { function, map: of, rest } => {
                 let Some(view) = self.view(of) else { return Err(stop("the map could not be read")) };
                 let elements = elements(view, of);
+                let (estimated, unbounded) = (is_estimate(view), self.is_unbounded(view));
                 let wanted =
-                    CallArgs { name: &of.map, elements: &elements, shape: of.shape, rest, lossy: self.lossy, estimated: is_estimate(view) };
+                    CallArgs { name: &of.map, elements: &elements, shape: of.shape, rest, lossy: self.lossy, estimated, unbounded };
                 (function.eval)(&wanted).map_err(|why| stop(&why))?
             }
             Kind::Negate(of) => Val::Number(self.eval(of)?.range().negated().map_err(undefined)?),
@@ -61,6 +62,10 @@ impl Eval<'_> {
         })
     }
 
+    fn is_unbounded(&self, view: &MapView) -> bool {
+        self.last.unbounded.contains(&view.name)
+    }
+
     pub fn view(&self, of: &MapRef) -> Option<&MapView> {
         self.last.maps.iter().find(|view| view.name == of.map)
     }
@@ -70,7 +75,7 @@ impl Eval<'_> {
         let view = self.view(of);
         let found = view.and_then(|view| elements(view, of).into_iter().next());
         match ty {
-            Ty::Number => Val::Number(match self.lossy && view.is_some_and(is_estimate) {
+            Ty::Number => Val::Number(match self.lossy && view.is_some_and(|view| is_estimate(view) || self.is_unbounded(view)) {
                 true => Range::ANY,
                 false => measured_range(found.and_then(|e| e.shown()).unwrap_or(0), of.shape, self.lossy),
             }),

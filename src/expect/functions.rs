@@ -159,7 +159,11 @@ pub const FUNCTIONS: &[Function] = &[
         applies_to: |_| true,
         eval: |w| {
             let n = w.elements.len() as i128;
-            number(Ok(if w.lossy { Range::at_least(n) } else { Range::exact(n) }))
+            number(Ok(match w.lossy {
+                false => Range::exact(n),
+                true if w.unbounded => Range::ANY,
+                true => Range::at_least(n),
+            }))
         },
         doc: "Number of keys.",
         example: "len(@files) <= 50",
@@ -172,7 +176,7 @@ pub const FUNCTIONS: &[Function] = &[
         applies_to: |_| true,
         eval: |w| {
             let found = w.elements.iter().any(|e| w.rest.iter().any(|key| key.is(e.key)));
-            Ok(Val::Truth(if found || !w.lossy { Some(found) } else { None }))
+            Ok(Val::Truth(if found && !w.unbounded || !w.lossy { Some(found) } else { None }))
         },
         doc: "True if the key exists. Write several keys as a tuple: has_key(@m, (\"a\", 1)).",
         example: "!has_key(@opened, \"/etc/shadow\")",
@@ -185,7 +189,7 @@ pub const FUNCTIONS: &[Function] = &[
         applies_to: |_| true,
         eval: |w| {
             let strange = w.elements.iter().any(|e| !w.rest.iter().any(|key| key.is(e.key)));
-            Ok(Val::Truth(if strange || !w.lossy { Some(!strange) } else { None }))
+            Ok(Val::Truth(if strange && !w.unbounded || !w.lossy { Some(!strange) } else { None }))
         },
         doc: "True if the map has no other keys than these. Not all of these need exist.",
         example: "only(@listens, 22, 8080)",
@@ -217,7 +221,7 @@ fn total(w: &CallArgs, of: impl Fn(&Element) -> i128, grows: bool) -> Result<Ran
     }
     Ok(match w.lossy {
         false => Range::exact(sum),
-        true if w.estimated => Range::ANY,
+        true if w.estimated || w.unbounded => Range::ANY,
         true if grows => Range::at_least(sum),
         true => Range::ANY,
     })
@@ -243,7 +247,7 @@ fn extreme(w: &CallArgs, greatest: bool) -> Result<Val, String> {
     // a lost element may have had another key
     number(Ok(match (w.lossy, greatest, more) {
         (false, _, _) => Range::exact(found),
-        (true, _, _) if w.estimated && w.shape != Shape::Samples => Range::ANY,
+        (true, _, _) if w.unbounded || w.estimated && w.shape != Shape::Samples => Range::ANY,
         (true, true, Monotonicity::Raises) => Range::at_least(found),
         (true, false, Monotonicity::Lowers) => Range::at_most(found),
         (true, false, _) if w.shape == Shape::Samples => Range::at_most(found),

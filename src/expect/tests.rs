@@ -102,7 +102,7 @@ fn maps() -> (Vec<ScriptMap>, FinalResults) {
     };
     let (maps, views): (Vec<ScriptMap>, Vec<MapView>) = rows.into_iter().map(view).unzip();
     let emptied = vec![0; views.len()];
-    (maps, FinalResults { maps: views, emptied, counts: vec![Counts::default()], not_attached: vec![], omitted: 0 })
+    (maps, FinalResults { maps: views, emptied, unbounded: vec![], counts: vec![Counts::default()], not_attached: vec![], omitted: 0 })
 }
 
 fn checked(text: &str) -> Result<Expectation, String> {
@@ -278,6 +278,32 @@ fn estimates_decide_nothing() {
     // these keys and values exist
     for text in ["!has_key(@opens, \"b\")", "len(@opens) == 1", "max(@ns) < 7ms"] {
         assert_eq!(rules(&judged(text, estimated)), ["not-met"], "{text}");
+    }
+}
+
+/// What is computed from a map that lacks events has no bound, and its keys may not exist.
+#[test]
+fn unbounded_maps_decide_nothing() {
+    let unbounded = |last: &mut FinalResults| {
+        last.counts[0].missed = 1;
+        last.unbounded = last.maps.iter().map(|map| map.name.clone()).collect();
+    };
+    let all = [
+        "count(@calls) <= 20",
+        "@calls[0] < 20",
+        "sum(@bytes) < 50",
+        "max(@calls) <= 29",
+        "count(@h) <= 4",
+        "!has_key(@opens, \"b\")",
+        "len(@opens) == 1",
+        "only(@opens, \"b\")",
+        "max(@ns) < 7ms",
+    ];
+    for text in all {
+        let outcome = judged(text, unbounded);
+        assert!(matches!(outcome.state, State::Unknown(_)), "{text}: {outcome:?}");
+        let missed = |last: &mut FinalResults| last.counts[0].missed = 1;
+        assert_eq!(rules(&judged(text, missed)), ["not-met"], "{text}");
     }
 }
 

@@ -74,6 +74,8 @@ pub(super) struct CallArgs<'a> {
     pub lossy: bool,
     /// Some runs counted for others, so counts may also be too high.
     pub estimated: bool,
+    /// The elements may be wrong.
+    pub unbounded: bool,
 }
 
 /// A measured number, and the range of its true value.

@@ -229,10 +229,11 @@ impl Sum {
     /// The results in the form of one run, with the missing data: the hosts, and the number of inputs that were omitted.
     pub fn last(&self, missing: &[MissingHosts], omitted: usize) -> FinalResults {
         let complete = self.maps.iter().filter(|total| total.refused.is_none());
+        let unbounded = complete.clone().filter(|total| total.map.unbounded).map(|total| total.map.name.clone()).collect();
         let (maps, emptied) = complete.filter_map(|total| Some((total.view(ShowOptions::default()).ok()?, total.map.emptied))).unzip();
         let mut not_attached = self.header.as_ref().map(|head| head.not_attached.clone()).unwrap_or_default();
         not_attached.extend(missing.iter().map(|hosts| format!("any probe on {}", hosts.names.join(" or "))));
-        FinalResults { maps, emptied, counts: self.counts(), not_attached, omitted }
+        FinalResults { maps, emptied, unbounded, counts: self.counts(), not_attached, omitted }
     }
 
     /// The maps that a run prints at its end, in its order; with `top`, only the greatest entries of each.
@@ -329,6 +330,7 @@ impl Total {
         self.map.cleared |= map.cleared;
         self.map.shown_in_part |= map.shown_in_part;
         self.map.set |= map.set;
+        self.map.unbounded |= map.unbounded;
         self.map.weights = add_weights(self.map.weights, map.weights);
         self.map.emptied = self.map.emptied.saturating_add(map.emptied);
         if map.emptied > 0 {

@@ -139,6 +139,7 @@ pub fn start(start: EntryStart<'_>, announce: impl FnOnce(u64) -> String + Send 
     let remote = Arc::new(Remote::new()?);
     let over = Arc::new(AtomicBool::new(false));
     let (sender, messages) = mpsc::channel();
+    estimates.register(number, remote.clone());
     let (remote_of_thread, ended, run, printer) = (remote.clone(), over.clone(), run.clone(), printer.clone());
     let shown = printer.clone();
     let (last, remote_end) = (printer.clone(), remote.clone());

@@ -325,10 +325,17 @@ impl<'a> RunContext<'a> {
         add_weights(self.own_weights(map), of_others)
     }
 
+    /// What is computed from estimates of other runs is one.
+    fn weights_of_sources(&self, map: &Map) -> Option<Weights> {
+        let estimates = self.estimates.as_ref()?;
+        let sources = map.sources.iter().filter_map(|source| self.manifest.maps.get(*source));
+        sources.fold(None, |sum, source| add_weights(sum, estimates.of_others(&source.name)))
+    }
+
     /// Reports to the runs that share maps with this one how far their values are estimates.
     pub(super) fn publish_weights(&self) {
         let Some(estimates) = &self.estimates else { return };
-        for map in self.manifest.maps.iter().filter(|map| !map.weighted_by.is_empty()) {
+        for map in self.manifest.maps.iter().filter(|map| !map.weighted_by.is_empty() || !map.sources.is_empty()) {
             if let Some(weights) = self.own_weights(map) {
                 let is_detached = self.throttle.as_ref().is_some_and(|throttle| throttle.is_detached(&map.weighted_by));
                 estimates.publish(&map.name, weights, is_detached);
@@ -341,7 +348,9 @@ impl<'a> RunContext<'a> {
         let counters = self.loaded.state.probe_counters(&map.weighted_by);
         let detached = self.throttle.as_ref().map_or(Duration::ZERO, |throttle| throttle.detached_time(&map.weighted_by));
         let (passed, detached_ms) = (counters.ran, detached.as_millis() as u64);
-        (counters.sampled_out > 0 || detached_ms > 0).then(|| Weights { passed, runs: passed + counters.sampled_out, detached_ms })
+        let own =
+            (counters.sampled_out > 0 || detached_ms > 0).then(|| Weights { passed, runs: passed + counters.sampled_out, detached_ms });
+        add_weights(own, self.weights_of_sources(map))
     }
 
     /// A line for standard error.
@@ -476,7 +485,8 @@ impl<'a> RunContext<'a> {
         let emptied = kept.clear_count();
         let maps = kept.contents(|map| self.map(map))?;
         let counts = std::mem::take(&mut self.counts);
-        Ok(FinalResults { maps, emptied, counts, not_attached: not_attached.iter().cloned().collect(), omitted: 0 })
+        let unbounded = self.manifest.maps.iter().filter(|map| map.unbounded).map(|map| map.name.clone()).collect();
+        Ok(FinalResults { maps, emptied, unbounded, counts, not_attached: not_attached.iter().cloned().collect(), omitted: 0 })
     }
 
     /// For a double-buffered map: was the copy set that programs no longer write to? A zeroed one stays set.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use super::Remote;
 use crate::output::{Limited, Step};
 use crate::value::{Weights, add_weights};
 
@@ -20,6 +21,10 @@ struct Run {
     steps: BTreeMap<String, Step>,
     /// The maps of probes that are detached for good, and that depend on all others that use them.
     detached_maps: BTreeSet<String>,
+    /// The maps of which its probes need all values that other runs store.
+    used_maps: BTreeSet<String>,
+    /// How to reach it.
+    remote: Option<Arc<Remote>>,
 }
 
 /// How far the values of a map are estimates.
@@ -38,6 +43,11 @@ impl Published {
 }
 
 impl Estimates {
+    /// Tells how to reach a run.
+    pub fn register(&self, run: usize, remote: Arc<Remote>) {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner).entry(run).or_default().remote = Some(remote);
+    }
+
     /// The steps that are in effect for a run, by probe.
     pub fn steps(&self, run: usize) -> Vec<(String, Step)> {
         let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +83,31 @@ impl EstimatesOfRun {
 
     /// Reports that probes are detached for good that depend on all others that use these maps.
     pub(super) fn publish_detached(&self, maps: &[String]) {
-        self.with_run(|run| run.detached_maps.extend(maps.iter().cloned()));
+        // until those of other runs are detached, they find what these no longer change
+        self.publish_maps(maps, |run| &mut run.detached_maps);
+    }
+
+    /// Reports that probes depend on all others that use these maps.
+    pub(super) fn publish_used(&self, maps: &[String]) {
+        self.publish_maps(maps, |run| &mut run.used_maps);
+    }
+
+    /// Adds maps to a set, and lets the other runs look at it.
+    fn publish_maps(&self, maps: &[String], to: fn(&mut Run) -> &mut BTreeSet<String>) {
+        let mut is_new = false;
+        self.with_run(|run| maps.iter().for_each(|map| is_new |= to(run).insert(map.clone())));
+        if is_new {
+            let runs = self.all.runs.lock().unwrap_or_else(PoisonError::into_inner);
+            let others = runs.iter().filter(|(number, _)| Some(**number) != self.run);
+            others.filter_map(|(_, run)| run.remote.as_ref()).for_each(|remote| remote.look());
+        }
+    }
+
+    /// Which of these maps have other runs such probes for?
+    pub(super) fn used_by_others(&self, maps: &[String]) -> Vec<String> {
+        let runs = self.all.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = || runs.iter().filter(|(number, _)| Some(**number) != self.run);
+        maps.iter().filter(|map| others().any(|(_, run)| run.used_maps.contains(*map))).cloned().collect()
     }
 
     /// Do other runs have such probes, of one of these maps?
@@ -87,6 +121,8 @@ impl EstimatesOfRun {
     pub(super) fn end(&self) {
         self.with_run(|run| {
             run.detached_maps.clear();
+            run.used_maps.clear();
+            run.remote = None;
             run.weights.values_mut().for_each(|of| *of = Published { weights: of.now(), detached_since: None });
         });
     }

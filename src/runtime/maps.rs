@@ -70,7 +70,7 @@ pub(super) fn saved(map: &Map, fd: MapFd, host: &mut dyn Host) -> anyhow::Result
         }
     }
     let (key, value, set) = (map.key.clone(), map.value.clone(), map.key.is_some() || is_set(fd));
-    Ok(state::Map { set, adds: map.adds, key_bytes, ..state::Map::new(&map.name, key, value, entries) })
+    Ok(state::Map { set, adds: map.adds, unbounded: map.unbounded, key_bytes, ..state::Map::new(&map.name, key, value, entries) })
 }
 
 /// A whole map, merged across CPUs.

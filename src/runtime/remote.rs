@@ -66,6 +66,11 @@ impl Remote {
         *self.flags.lock().unwrap_or_else(PoisonError::into_inner) = flags;
     }
 
+    /// Lets it look at what other runs have done.
+    pub(super) fn look(&self) {
+        self.signal_wakeup();
+    }
+
     fn signal_wakeup(&self) {
         poll::wake(&self.wake);
     }

@@ -197,6 +197,7 @@ impl EventLoop<'_> {
         if let Some(mut throttle) = context.throttle.take() {
             let mut steps = throttle.update(self.cx, self.links, self.sys, self.files);
             if let Some(estimates) = &context.estimates {
+                estimates.publish_used(&throttle.used_maps());
                 estimates.publish_detached(&throttle.detached_maps());
                 steps.extend(throttle.follow_others(self.cx, self.links, estimates));
             }

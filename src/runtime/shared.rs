@@ -188,6 +188,15 @@ impl Shared {
         }
     }
 
+    /// Tells whether the limit of events may drop runs of a probe.
+    pub fn set_keeps_events(&self, gate: usize, keeps: bool) {
+        if gate < self.gate_count {
+            // SAFETY: as above
+            let gate = unsafe { &*self.gates.add(gate) };
+            gate.keeps_events.store(keeps.into(), Ordering::Relaxed);
+        }
+    }
+
     /// Notes that entries of calls are not traced for some time.
     pub fn refuse_entries(&self, gate: usize) {
         if gate < self.gate_count {

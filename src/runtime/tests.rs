@@ -123,6 +123,8 @@ fn counts() -> Map {
         read_at_end: false,
         weighted_by: Vec::new(),
         coupled: Vec::new(),
+        sources: Vec::new(),
+        unbounded: false,
     }
 }
 

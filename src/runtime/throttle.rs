@@ -21,7 +21,7 @@ use super::cost::{self, Cost, Statistics};
 use super::estimates::EstimatesOfRun;
 use super::replaced_files::Files;
 use super::{SessionCx, entry_cost};
-use crate::codegen::artifact::{Gate, Sampling};
+use crate::codegen::artifact::{Gate, Map, Sampling};
 use crate::output::{Limited, Step};
 use crate::settings::Overhead;
 use crate::system::TargetInfo;
@@ -124,8 +124,12 @@ struct ProbeGroup {
     gate: Option<usize>,
     probes: Vec<usize>,
     programs: Vec<usize>,
-    /// The maps that other entries of the prompt may use, on which its probes depend.
+    /// The maps that other entries of the prompt may use, and by which its probes depend on theirs.
     maps: Vec<String>,
+    /// The maps that runs of the gate change, at the prompt. If other entries depend on all of these runs, they are among `maps`.
+    sampled_maps: Vec<String>,
+    /// The groups that store the elements which its probes delete: they are detached with it.
+    storing: Vec<usize>,
     /// Some of its probes are on the returns of the calls that others enter.
     has_returns: bool,
     /// Nanoseconds to enter and leave its programs, on average.
@@ -179,6 +183,8 @@ impl Throttle {
                         probes: vec![probe],
                         programs,
                         maps: Vec::new(),
+                        sampled_maps: Vec::new(),
+                        storing: Vec::new(),
                         has_returns,
                         entry: 0.0,
                         one_in: 1,
@@ -207,8 +213,23 @@ impl Throttle {
         for (_, group) in &mut groups {
             let maps = manifest.maps.iter().filter(|map| map.coupled.iter().any(|probe| group.probes.contains(probe)));
             group.maps = maps.map(|map| map.name.clone()).collect();
+            let sampled = |map: &&Map| group.gate.is_some() && map.weighted_by.iter().any(|probe| group.probes.contains(probe));
+            group.sampled_maps = manifest.maps.iter().filter(sampled).map(|map| map.name.clone()).collect();
         }
-        let groups = groups.into_iter().map(|(_, group)| group).collect();
+        let mut groups: Vec<ProbeGroup> = groups.into_iter().map(|(_, group)| group).collect();
+        let has_any = |group: &ProbeGroup, probes: &[usize]| group.probes.iter().any(|probe| probes.contains(probe));
+        let storing_of = |group: &ProbeGroup| -> Vec<usize> {
+            group.probes.iter().filter_map(|p| manifest.storing.get(*p)).flatten().copied().collect()
+        };
+        let storing: Vec<Vec<usize>> = groups
+            .iter()
+            .enumerate()
+            .map(|(own, group)| {
+                let probes = storing_of(group);
+                groups.iter().enumerate().filter(|(i, other)| *i != own && has_any(other, &probes)).map(|(i, _)| i).collect()
+            })
+            .collect();
+        groups.iter_mut().zip(storing).for_each(|(group, storing)| group.storing = storing);
         let throttle = Self {
             budget,
             events: settings.max_events,
@@ -277,8 +298,23 @@ impl Throttle {
         self.ended = Some(Instant::now());
     }
 
+    /// The maps by which probes depend on all runs of other probes.
+    pub fn used_maps(&self) -> Vec<String> {
+        self.groups.iter().filter(|group| group.gate.is_none()).flat_map(|group| group.maps.iter().cloned()).collect()
+    }
+
     /// Detaches the probes that depend on others which the runs that share maps with this one have detached.
     pub fn follow_others(&mut self, cx: &SessionCx, links: &mut Links, estimates: &EstimatesOfRun) -> Vec<Limited> {
+        let mut has_changed = false;
+        for group in self.groups.iter_mut().filter(|group| group.gate.is_some()) {
+            let used = estimates.used_by_others(&group.sampled_maps);
+            has_changed |= group.maps != used;
+            group.one_in = if used.is_empty() { group.one_in } else { 1 };
+            group.maps = used;
+        }
+        if has_changed {
+            self.fill(cx);
+        }
         let limit = self.budget.unwrap_or(0.0) * 100.0;
         let is_to_follow = |group: &&mut ProbeGroup| group.detached.is_none() && estimates.has_detached(&group.maps);
         let detach = |group: &mut ProbeGroup| {
@@ -324,7 +360,7 @@ impl Throttle {
                 // the programs of a run that is paused do nothing
                 let paused = cx.loaded.state.stopped();
                 let time = !paused && self.calm_ticks >= RECOVERY_TICKS && self.excess_ns <= 0.0 && share < budget * 0.5;
-                time.then(|| self.undo_step(cx, links, (sys, files), budget, share)).flatten()
+                time.then(|| self.undo_step(cx, links, (sys, files), budget, share)).flatten().into_iter().collect()
             };
             steps.extend(step);
             self.measure(share, budget);
@@ -345,7 +381,7 @@ impl Throttle {
         self.activity = now;
         let has_tokens = self.events == 0 || now.1 >= self.burst() as i64;
         let settled =
-            |g: &ProbeGroup| g.one_in == 1 && g.dropped.is_none() && (g.detached.is_none() || g.gate.is_none() || g.stays_detached);
+            |g: &ProbeGroup| g.one_in == 1 && g.dropped.is_none() && (g.detached.is_none() || !g.drops_runs() || g.stays_detached);
         self.quiet = self.still_ticks >= STILL_TICKS && has_tokens && self.excess_ns <= 0.0 && self.groups.iter().all(settled);
         if self.quiet {
             self.set_statistics(false);
@@ -419,9 +455,13 @@ impl Throttle {
         let ns = self.interval().as_nanos() as f64;
         for group in &self.groups {
             let Some(gate) = group.gate else { continue };
-            let free = self.budget.map_or(u64::MAX, |budget| (4.0 * budget * ns / group.run.max(20.0)) as u64);
+            let free = match self.budget {
+                Some(budget) if group.drops_runs() => (4.0 * budget * ns / group.run.max(20.0)) as u64,
+                Some(_) | None => u64::MAX,
+            };
             let shift = if group.detached.is_some() { Gate::CLOSED } else { group.one_in.ilog2().into() };
             cx.loaded.state.set_gate(gate, shift, free.max(4));
+            cx.loaded.state.set_keeps_events(gate, !group.drops_runs());
         }
     }
 
@@ -443,18 +483,28 @@ impl Throttle {
     }
 
     /// Takes one step to lower the cost.
-    fn reduce_cost(&mut self, cx: &SessionCx, links: &mut Links, budget: f64, share: f64) -> Option<Limited> {
-        let group = self.groups.iter_mut().filter(|g| g.detached.is_none()).max_by(|a, b| a.share.total_cmp(&b.share))?;
+    fn reduce_cost(&mut self, cx: &SessionCx, links: &mut Links, budget: f64, share: f64) -> Vec<Limited> {
+        let attached = self.groups.iter_mut().filter(|g| g.detached.is_none());
+        let Some(group) = attached.max_by(|a, b| a.share.total_cmp(&b.share)) else { return Vec::new() };
         let remaining = budget - (share - group.share);
         let limited =
             |group: &ProbeGroup, step| Limited { probe: group.name.clone(), step, share: group.share * 100.0, limit: budget * 100.0 };
-        if let Remedy::Sample { one_in } = remedy(group.share, group.entries, remaining, group.gate.is_some(), group.one_in) {
+        if let Remedy::Sample { one_in } = remedy(group.share, group.entries, remaining, group.drops_runs(), group.one_in) {
             group.one_in = one_in;
-            return Some(limited(group, Step::Sample { one_in }));
+            return vec![limited(group, Step::Sample { one_in })];
         }
-        let step = limited(group, Step::Detach { permanent: group.gate.is_none() });
+        let mut steps = vec![limited(group, Step::Detach { permanent: !group.drops_runs() })];
         group.detach(cx, links);
-        Some(step)
+        // without it, elements would remain that are no more
+        for index in group.storing.clone() {
+            let Some(group) = self.groups.get_mut(index).filter(|group| !group.stays_detached) else { continue };
+            group.stays_detached = true;
+            steps.push(limited(group, Step::DetachToo));
+            if group.detached.is_none() {
+                group.detach(cx, links);
+            }
+        }
+        steps
     }
 
     /// Undoes one step, if that is not expected to exceed the limit.
@@ -470,7 +520,7 @@ impl Throttle {
             |group: &ProbeGroup, step| Limited { probe: group.name.clone(), step, share: group.share * 100.0, limit: budget * 100.0 };
         self.calm_ticks = 0;
         // a coupled probe must not find values that other probes have stored meanwhile
-        if let Some(group) = self.groups.iter_mut().find(|g| g.detached.is_some() && g.gate.is_some() && !g.stays_detached) {
+        if let Some(group) = self.groups.iter_mut().find(|g| g.detached.is_some() && g.drops_runs() && !g.stays_detached) {
             if let Some(gate) = group.gate {
                 // a remaining mark would let the return of a later call pass
                 cx.loaded.call_marks.forget(gate as u32);
@@ -493,6 +543,11 @@ impl Throttle {
 }
 
 impl ProbeGroup {
+    /// Can runs be dropped one by one?
+    fn drops_runs(&self) -> bool {
+        self.gate.is_some() && self.maps.is_empty()
+    }
+
     fn detach(&mut self, cx: &SessionCx, links: &mut Links) {
         if let Some(gate) = self.gate {
             cx.loaded.state.set_gate(gate, Gate::CLOSED, 0);

@@ -167,6 +167,9 @@ pub struct Map {
     /// It is no aggregation, but the script only adds to its values, so those of several machines add up.
     #[serde(default, skip_serializing_if = "is_false")]
     pub adds: bool,
+    /// Lost events can make its values too high as well as too low, and its elements wrong.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub unbounded: bool,
     /// Set if the values are estimates from a part of the runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights: Option<Weights>,
@@ -205,6 +208,7 @@ impl Map {
             value,
             set: true,
             adds: false,
+            unbounded: false,
             weights: None,
             emptied: 0,
             cleared: false,
