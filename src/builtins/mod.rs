@@ -730,6 +730,16 @@ pub fn asks_about_map(row: &Builtin) -> bool {
     maps::asks_about_map(row)
 }
 
+/// Does it remove elements of a map, or set them to zero?
+pub fn removes(row: &Builtin) -> bool {
+    is_delete(row) || changes_map(row)
+}
+
+/// Does a call end the probe, and with it the run?
+pub fn ends_probe(row: &Builtin) -> bool {
+    matches!(row.codegen, Codegen::Event(Event { ends_probe: true, .. }))
+}
+
 /// Does user space change a map for it?
 pub fn changes_map(row: &Builtin) -> bool {
     maps::changes_map(row)

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::Gen;
 use super::alike::AlikeStatements;
-use crate::builtins::{Builtin, Codegen, Event};
+use crate::builtins::{self, Builtin, Codegen};
 use crate::emit::{ChunkKind, Cmp, IntValue, Operand, Repr};
 use crate::probes::ArgRef;
 use crate::sema::hir::{self, Expr, ExprKind, Stmt, StmtKind, weight};
@@ -238,7 +238,7 @@ impl<'c> Gen<'_, 'c> {
             hir::Node::Stmt(Stmt { kind: StmtKind::ForRange { .. } | StmtKind::ForMap { .. } | StmtKind::While { .. }, .. }) => {
                 w.returns = true
             }
-            hir::Node::Expr(hir::Expr { kind: hir::ExprKind::Call(call), .. }) => w.returns |= ends_probe(call),
+            hir::Node::Expr(hir::Expr { kind: hir::ExprKind::Call(call), .. }) => w.returns |= builtins::ends_probe(call.row),
             hir::Node::Expr(hir::Expr { kind: hir::ExprKind::CallFn(id, _), .. }) => {
                 w.returns |= self.functions.get(*id).is_none_or(|f| self.stops(f));
             }
@@ -289,11 +289,6 @@ impl FlowExits {
     fn any(&self) -> bool {
         self.returns || self.breaks || self.continues
     }
-}
-
-/// Does the probe end after this call?
-pub(super) fn ends_probe(call: &hir::Call) -> bool {
-    matches!(call.row.codegen, Codegen::Event(Event { ends_probe: true, .. }))
 }
 
 /// See [`Gen::nesting`]; `known` has the depth of the functions so far.

@@ -261,7 +261,7 @@ fn removed_from(probe: &hir::Probe) -> BTreeSet<MapId> {
 
 /// The maps of which a call removes elements, or sets them to zero.
 fn removed_by(call: &hir::Call) -> impl Iterator<Item = MapId> {
-    let removes = builtins::is_delete(call.row) || builtins::changes_map(call.row);
+    let removes = builtins::removes(call.row);
     call.args.iter().filter(move |_| removes).filter_map(|arg| match arg {
         hir::CallArg::Map(map) | hir::CallArg::Element(map, _) => Some(*map),
         _ => None,

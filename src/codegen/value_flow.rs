@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::adding::added;
-use crate::builtins::{self, Codegen, MapId};
+use crate::builtins::{self, MapId};
 use crate::sema::hir::{self, Call, CallArg, Expr, ExprKind, FunctionId, Stmt, StmtKind, VarId};
 use crate::syntax::ast::BinOp;
 
 /// Does what the script adds to the map, or whether it adds, depend on the map? `@max += $x - @max` only looks like a sum, and so do
 /// `if ($x > @max) { $d = $x - @max; @max += $d; }` and the same by way of another map or a function.
 pub(super) fn adds_to_itself(script: &hir::Script, map: MapId) -> bool {
-    Flow::through(script, &BTreeSet::from([map]), &|_, _| true).adds_to_sources
+    Flow::through(script, &BTreeSet::from([map]), &|_, _| true, |flow| flow.adds_to_sources).adds_to_sources
 }
 
 /// The maps whose elements depend on the values of these maps: what the elements are, and whether they exist. These maps are among
@@ -18,7 +18,7 @@ pub(super) fn adds_to_itself(script: &hir::Script, map: MapId) -> bool {
 ///
 /// `uses` tells whether a probe, by its number, uses the values of a map in the sense of the question.
 pub(super) fn dependents(script: &hir::Script, of: &BTreeSet<MapId>, uses: &dyn Fn(usize, MapId) -> bool) -> BTreeSet<MapId> {
-    let flow = Flow::through(script, of, uses);
+    let flow = Flow::through(script, of, uses, |_| false);
     if flow.ends_run { (0..script.maps.len()).collect() } else { flow.dependents }
 }
 
@@ -47,7 +47,13 @@ struct Flow<'a> {
 }
 
 impl<'a> Flow<'a> {
-    fn through(script: &hir::Script, sources: &'a BTreeSet<MapId>, uses: &'a dyn Fn(usize, MapId) -> bool) -> Self {
+    /// Follows the values to all places, or until it `suffices`.
+    fn through(
+        script: &hir::Script,
+        sources: &'a BTreeSet<MapId>,
+        uses: &'a dyn Fn(usize, MapId) -> bool,
+        suffices: fn(&Self) -> bool,
+    ) -> Self {
         let (dependents, vars, results, guarded) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let ends_run = false;
         let mut flow = Self { uses, sources, ends_run, dependents, vars, results, guarded, left: false, adds_to_sources: false };
@@ -61,7 +67,7 @@ impl<'a> Flow<'a> {
                     flow.body(scope, &f.body, flow.guarded.contains(&scope));
                 }
             }
-            if flow.size() == before {
+            if suffices(&flow) || flow.size() == before {
                 return flow;
             }
         }
@@ -239,10 +245,10 @@ impl<'a> Flow<'a> {
     }
 
     fn call(&mut self, scope: Scope, call: &Call, guarded: bool) -> bool {
-        if guarded && matches!(&call.row.codegen, Codegen::Event(event) if event.ends_probe) {
+        if guarded && builtins::ends_probe(call.row) {
             self.ends_run = true;
         }
-        let removes = builtins::is_delete(call.row) || builtins::changes_map(call.row);
+        let removes = builtins::removes(call.row);
         let mut any = false;
         for arg in &call.args {
             any |= match arg {

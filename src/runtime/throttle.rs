@@ -303,7 +303,8 @@ impl Throttle {
         self.groups.iter().filter(|group| group.gate.is_none()).flat_map(|group| group.maps.iter().cloned()).collect()
     }
 
-    /// Detaches the probes that depend on others which the runs that share maps with this one have detached.
+    /// Keeps all runs of probes on which those of other runs depend, and detaches the probes that depend on others which the runs that
+    /// share maps with this one have detached.
     pub fn follow_others(&mut self, cx: &SessionCx, links: &mut Links, estimates: &EstimatesOfRun) -> Vec<Limited> {
         let mut has_changed = false;
         for group in self.groups.iter_mut().filter(|group| group.gate.is_some()) {

@@ -221,7 +221,7 @@ impl BodyChecker<'_> {
             return false;
         }
         let from_context = matches!(row.codegen, Codegen::Context(_));
-        let stops = matches!(row.codegen, Codegen::Event(e) if e.ends_probe);
+        let stops = builtins::ends_probe(row);
         if self.fors > 0 && (from_context || stops) {
             let d = Diagnostic::error("in-loop", span, format!("`{}` cannot be used within a `for` loop", row.name));
             let help = if stops { "set a variable there, and return after the loop" } else { "assign it to a variable before the loop" };

@@ -11,7 +11,7 @@ use super::maps::Maps;
 use super::probes::Job;
 use super::stmt::ends;
 use super::types::{InferredType, WeakSign};
-use crate::builtins::Codegen;
+use crate::builtins;
 use crate::builtins::options::ScriptOption;
 use crate::diag::{Diagnostic, Span, plural};
 use crate::probes::{Context, ProbeSite};
@@ -324,7 +324,7 @@ fn check_one(
 fn stops(body: &[hir::Stmt]) -> bool {
     let mut found = false;
     hir::visit(body, &mut |n| {
-        found |= matches!(n, Node::Expr(Expr { kind: ExprKind::Call(call), .. }) if matches!(call.row.codegen, Codegen::Event(e) if e.ends_probe));
+        found |= matches!(n, Node::Expr(Expr { kind: ExprKind::Call(call), .. }) if builtins::ends_probe(call.row));
     });
     found
 }

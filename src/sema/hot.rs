@@ -2,7 +2,7 @@
 //! the traced programs become slower.
 
 use super::hir::{Call, Expr, ExprKind, Function, Node, Probe, Stmt, StmtKind};
-use crate::builtins::Codegen;
+use crate::builtins::{self, Codegen};
 use crate::diag::Diagnostic;
 use crate::probes::{Env, hot_site};
 use crate::syntax::ast::BinOp;
@@ -102,7 +102,7 @@ fn leaves(stmt: &Stmt) -> bool {
 /// Does it end the run?
 fn ends(stmt: &Stmt) -> bool {
     let StmtKind::Expr(Expr { kind: ExprKind::Call(call), .. }) = &stmt.kind else { return false };
-    matches!(&call.row.codegen, Codegen::Event(event) if event.ends_probe)
+    builtins::ends_probe(call.row)
 }
 
 /// Is a condition likely to be false for most events? Any condition is, except for one that something is different.

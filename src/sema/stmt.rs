@@ -7,7 +7,7 @@ use super::convert::cast;
 use super::fold;
 use super::hir::{Expr, ExprKind, Node, Stmt, StmtKind, weight};
 use super::types::{InferredType, WeakSign};
-use crate::builtins::Codegen;
+use crate::builtins::{self, Codegen};
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast::{self, BinOp};
 use crate::types::Type;
@@ -473,7 +473,7 @@ pub fn ends(s: &Stmt) -> bool {
     match &s.kind {
         StmtKind::Break | StmtKind::Continue | StmtKind::Return(_) => true,
         StmtKind::Expr(e) => match &e.kind {
-            ExprKind::Call(call) => matches!(call.row.codegen, Codegen::Event(e) if e.ends_probe),
+            ExprKind::Call(call) => builtins::ends_probe(call.row),
             _ => false,
         },
         StmtKind::If { then, else_: otherwise, .. } => then.last().is_some_and(ends) && otherwise.last().is_some_and(ends),
