@@ -44,9 +44,13 @@ SECTIONS {
 } INSERT BEFORE .init_array;
 ";
 
-/// The binaries, and the lists of functions that a start of each runs, as patterns for the names of sections.
-const START_FUNCTIONS: &[(&str, &str)] =
-    &[("rbt", "src/startup/functions.txt"), ("rbt-run", RUNNER_FUNCTIONS), ("rbt-run-small", RUNNER_FUNCTIONS)];
+/// The binaries, and the lists of functions that a start of each runs, as patterns for the names of sections. The second list has
+/// those that only a start without the cache runs.
+const START_FUNCTIONS: &[(&str, &str, Option<&str>)] = &[
+    ("rbt", "src/startup/functions.txt", Some("src/startup/compile_functions.txt")),
+    ("rbt-run", RUNNER_FUNCTIONS, None),
+    ("rbt-run-small", RUNNER_FUNCTIONS, None),
+];
 const RUNNER_FUNCTIONS: &str = "src/startup/runner_functions.txt";
 
 /// An addition to the linker's script, which leaves out the tables for unwinding.
@@ -280,9 +284,9 @@ fn link_statically(out: &Path) -> std::io::Result<()> {
         }
         // The code of a start is scattered over 30 MB. Each page of it that a start touches costs a fault, in which the kernel maps
         // 15 more.
-        for (name, list) in START_FUNCTIONS {
+        for (name, list, of_compilation) in START_FUNCTIONS {
             let start = out.join(format!("start-{name}.ld"));
-            fs::write(&start, start_functions(list))?;
+            fs::write(&start, start_functions(list, *of_compilation))?;
             println!("cargo::rustc-link-arg-bin={name}=-Wl,-T,{}", start.display());
         }
         // `cargo bench -- size` reads the map to show the contents of the binary.
@@ -294,14 +298,20 @@ fn link_statically(out: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// An addition to the linker's default script, which places the functions of a start next to each other.
-fn start_functions(path: &str) -> String {
+/// An addition to the linker's default script, which places the functions of a start next to each other: those of each start, the
+/// constructors of LLVM's global objects, which a start without the cache runs, and those of a compilation.
+fn start_functions(list: &str, of_compilation: Option<&str>) -> String {
+    let (start, compilation) = (sections(list), of_compilation.map(sections).unwrap_or_default());
+    format!(
+        "SECTIONS {{\n  .text.rbt_start : {{\n{start}    *(.text.startup .text.startup.*)\n{compilation}  }}\n}} INSERT BEFORE .text;\n"
+    )
+}
+
+/// The lines of a linker's script for the sections in a list.
+fn sections(path: &str) -> String {
     println!("cargo::rerun-if-changed={path}");
     let list = fs::read_to_string(path).unwrap_or_else(|e| panic!("{path}: {e}"));
-    let patterns = list.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let sections: String = patterns.map(|pattern| format!("    *({pattern})\n")).collect();
-    // The constructors of LLVM's global objects, which a start without the cache runs, follow.
-    format!("SECTIONS {{\n  .text.rbt_start : {{\n{sections}    *(.text.startup .text.startup.*)\n  }}\n}} INSERT BEFORE .text;\n")
+    list.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(|pattern| format!("    *({pattern})\n")).collect()
 }
 
 /// Calls [`find`] for a required library, and reports an error if it is missing.

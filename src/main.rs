@@ -1,9 +1,7 @@
 //! See `rbt::driver`.
 
-use std::process::ExitCode;
-
 rbt::run_before_main!();
 
-fn main() -> ExitCode {
-    ExitCode::from(rbt::driver::main(std::env::args_os()))
+fn main() -> ! {
+    rbt::startup::exit::end(rbt::driver::main(std::env::args_os()))
 }

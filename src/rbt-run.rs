@@ -1,9 +1,7 @@
 //! See `rbt::runner`.
 
-use std::process::ExitCode;
-
 rbt::run_before_main!();
 
-fn main() -> ExitCode {
-    ExitCode::from(rbt::runner::main(&rbt::runner::FULL, std::env::args_os()))
+fn main() -> ! {
+    rbt::startup::exit::end(rbt::runner::main(&rbt::runner::FULL, std::env::args_os()))
 }

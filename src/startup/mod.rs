@@ -1,6 +1,7 @@
-//! The first steps of a process: it blocks a signal, raises the stack limit, and installs a panic hook.
+//! The first steps of a process, and its last: it blocks a signal, raises the stack limit, installs a panic hook, and ends at once.
 
 pub mod entry;
+pub mod exit;
 #[cfg(panic = "abort")]
 mod no_unwinding;
 pub(crate) mod panic;

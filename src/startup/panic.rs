@@ -19,7 +19,7 @@ pub(crate) fn install() {
             };
         }
         drop(err);
-        std::process::exit(2);
+        super::exit::end(2);
     }));
 }
 

@@ -4,7 +4,8 @@
 //! machine. Ratios can be compared between machines. Each compares rbt with a reference that is measured in turn in the same run,
 //! such as an empty process, a hand-written BPF program, or an older mechanism of the kernel.
 //!
-//! `RBT_BENCH_BIN` names a binary to use instead of the one that cargo built. `RBT_BENCH_ROUNDS` multiplies the number of runs.
+//! `RBT_BENCH_BIN` names a binary to use instead of the one that cargo built, and `RBT_LINK_MAP` its linker map. `RBT_BENCH_ROUNDS`
+//! multiplies the number of runs.
 
 #![allow(unsafe_code)] // geteuid
 
