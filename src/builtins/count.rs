@@ -226,12 +226,15 @@ pub(super) const MAX_RETRIES: u64 = 64;
 fn keep_extreme<'c>(e: &mut Builder<'_, 'c>, slot: &Operand<'c>, args: &[Operand<'c>], largest: bool) {
     let (ptr, n) = (pointer(e, slot), number(e, args));
     let n = e.xor(n, e.int(rank(is_signed(&slot.ty), largest)));
-    update_max(e, ptr, n);
-    let set = e.load(ptr, 8, U64);
-    let first = e.cmp(Cmp::Eq, set, e.int(0));
-    e.if_(first, |e| {
-        let one = e.int(1);
-        e.store(ptr, 8, 8, one);
+    e.on_memory_and_number("keep_extreme", (ptr, 16), n, |e, ptr, n| {
+        update_max(e, ptr, n);
+        let set = e.load(ptr, 8, U64);
+        let first = e.cmp(Cmp::Eq, set, e.int(0));
+        e.if_(first, |e| {
+            let one = e.int(1);
+            e.store(ptr, 8, 8, one);
+        });
+        e.int(0)
     });
 }
 

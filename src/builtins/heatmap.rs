@@ -134,7 +134,10 @@ fn update<'c>(e: &mut Builder<'_, 'c>, agg: &Agg, slot: PointerValue<'c>, v: Int
     let now = unix_time(e);
     let number = e.div(now, e.int(form.interval), false, false);
     let newest = e.add(number, e.int(1));
-    update_max(e, slot, newest);
+    e.on_memory_and_number("update_max", (slot, 8), newest, |e, slot, newest| {
+        update_max(e, slot, newest);
+        e.int(0)
+    });
 
     let bucket = match form.scale {
         Scale::Log2 { k } => log2_index_code(e, v, k.into(), signed),

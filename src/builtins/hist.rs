@@ -150,6 +150,15 @@ fn log2_index_inline<'c>(e: &mut Builder<'_, 'c>, v: IntValue<'c>, k: u64, signe
 
 /// Index 0: below min; last index: max and above.
 pub(super) fn linear_index_code<'c>(e: &mut Builder<'_, 'c>, v: IntValue<'c>, [min, max, step]: [i64; 3], signed: bool) -> IntValue<'c> {
+    let inline = |e: &mut Builder<'_, 'c>, v| linear_index_inline(e, v, [min, max, step], signed);
+    if !e.is_split() {
+        return inline(e, v);
+    }
+    let name = format!("linear_bucket_{min}_{max}_{step}{}", if signed { "_signed" } else { "" });
+    e.computed(&name, v, inline)
+}
+
+fn linear_index_inline<'c>(e: &mut Builder<'_, 'c>, v: IntValue<'c>, [min, max, step]: [i64; 3], signed: bool) -> IntValue<'c> {
     let last = (max - min) / step + 1;
     let (lower, upper) = if signed { (Cmp::Slt, Cmp::Sge) } else { (Cmp::Ult, Cmp::Uge) };
     let below = e.cmp(lower, v, e.int(min as u64));

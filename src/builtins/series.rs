@@ -35,7 +35,12 @@ pub(super) const ROWS: &[Builtin] = &[row(
         update: |e, u, slot, args| {
             let Some(agg) = u.agg.as_ref() else { return };
             let (slot, v) = (pointer(e, &slot), number(e, args));
-            update(e, agg, slot, v);
+            let [interval, count, how] = parameters(agg);
+            let name = format!("tseries_{interval}_{count}_{how}{}", if agg.signed { "_signed" } else { "" });
+            e.on_memory_and_number(&name, (slot, agg.size), v, |e, slot, v| {
+                update(e, agg, slot, v);
+                e.int(0)
+            });
         },
         sharing: Sharing::Never,
         merge: |agg, slots| Value::Series(merge(agg, slots)),

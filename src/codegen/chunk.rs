@@ -52,7 +52,16 @@ pub(super) fn is_long(body: &[Stmt]) -> bool {
 
 /// Is a body with the functions that it calls so long that code that occurs in many places is put into a function?
 pub(super) fn shares_code(body: &[Stmt], functions: &[hir::Function]) -> bool {
-    functions.iter().fold(weight(body), |sum, function| sum.saturating_add(weight(&function.body))) >= SHARED
+    whole_weight(body, functions) >= SHARED
+}
+
+/// Are they so long that such a function must be one that the verifier checks once?
+pub(super) fn is_split(body: &[Stmt], functions: &[hir::Function]) -> bool {
+    whole_weight(body, functions) >= MIN_BODY_TO_SPLIT
+}
+
+fn whole_weight(body: &[Stmt], functions: &[hir::Function]) -> u64 {
+    functions.iter().fold(weight(body), |sum, function| sum.saturating_add(weight(&function.body)))
 }
 
 /// How the body under construction is split.

@@ -58,6 +58,8 @@ pub struct ProgramCx {
     pub is_once: bool,
     /// It is long, so code that occurs in many places is put into a function.
     pub is_long: bool,
+    /// It is so long that its body is split, and that the verifier's limit for all of its functions matters.
+    pub is_split: bool,
     /// Nothing reads its reports.
     pub quiet: bool,
     /// Its runs have weights: see `gate.rs`.

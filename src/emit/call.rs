@@ -176,6 +176,49 @@ impl<'a, 'c> Builder<'a, 'c> {
         }
     }
 
+    /// In a split program, calls a function of memory and a number, which the verifier checks only once, and otherwise has the code
+    /// here. `body` builds it, and returns its result. The memory is the program's own or that of an element: see
+    /// [`Builder::call_on_memory`].
+    pub fn on_memory_and_number(
+        &mut self,
+        name: &str,
+        (memory, size): (PointerValue<'c>, u32),
+        number: IntValue<'c>,
+        body: impl FnOnce(&mut Self, PointerValue<'c>, IntValue<'c>) -> IntValue<'c>,
+    ) -> IntValue<'c> {
+        // the function does not get the weight of the run
+        if !self.program.is_split || self.program.weighted || !self.shares_code() || !self.target.atomic_fetch.holds() {
+            return body(self, memory, number);
+        }
+        let function = match self.module.get_function(name) {
+            Some(f) => f,
+            None => {
+                let types = [self.debug.bytes_at(size), self.debug.long()];
+                let mut inner = self.begin_inner(name, &[false, true], SubprogramKind::GlobalWithMemory(types));
+                let params = inner.fun.function.get_params();
+                let (Some(BasicValueEnum::PointerValue(memory)), Some(BasicValueEnum::IntValue(number))) = (params.first(), params.get(1))
+                else {
+                    bug!("it gets a pointer and a number")
+                };
+                let (memory, number) = (*memory, *number);
+                let found = inner.not_null(memory);
+                let value = inner.scoped(
+                    |s| s.outlining = true,
+                    |e| {
+                        let is_zero = e.cmp(Cmp::Eq, found, e.int(0));
+                        e.if_(is_zero, |e| {
+                            let zero = e.int(0);
+                            e.ret(Some(zero));
+                        });
+                        body(e, memory, number)
+                    },
+                );
+                inner.end_inner(value, false).function
+            }
+        };
+        self.call_function(function, &[memory.into(), number.into()])
+    }
+
     /// Calls a function from a pointer to a pointer that the verifier checks with its callers. `body` builds it at the first
     /// call.
     pub(super) fn small(
@@ -241,6 +284,12 @@ impl<'a, 'c> Builder<'a, 'c> {
     /// Should code that occurs in many places be put into a function?
     pub fn shares_code(&self) -> bool {
         self.program.is_long && !self.scope.at_max_call_depth && !self.scope.outlining
+    }
+
+    /// Is the program so long that its body is split? Code that is followed by the verifier many times is then put into a function
+    /// that it checks once, which may take longer to run.
+    pub fn is_split(&self) -> bool {
+        self.program.is_split
     }
 
     /// Computes a number from another, in a long program by a function that the verifier checks once.

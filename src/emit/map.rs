@@ -250,6 +250,9 @@ impl<'c> Builder<'_, 'c> {
         if !self.shares_code() || !map.is_const() {
             return self.found_or_new(map, key, size, problem);
         }
+        if let (true, Some(key_size)) = (self.program.is_split && self.is_own_memory(key), self.key_size(map)) {
+            return self.found_or_added(map, (key, key_size), size, problem);
+        }
         let name = format!("element_{}_{}", map.get_name().to_string_lossy(), self.program.probe);
         let args = [key.into(), problem.unwrap_or(self.int(0)).into()];
         let element = self.shared_part(&name, &args, |e, args| {
@@ -258,6 +261,35 @@ impl<'c> Builder<'_, 'c> {
             e.addr(element)
         });
         self.at_address(element)
+    }
+
+    /// The same in a split program: the verifier does not follow the addition at each place.
+    fn found_or_added(
+        &mut self,
+        map: PointerValue<'c>,
+        (key, key_size): (PointerValue<'c>, u32),
+        size: u32,
+        problem: Option<IntValue<'c>>,
+    ) -> PointerValue<'c> {
+        let stack_slot = self.scalar_slot();
+        let first = self.lookup(map, key);
+        self.spill_ptr(stack_slot, first);
+        let missing = self.cmp(super::Cmp::Eq, self.addr(first), self.int(0));
+        self.if_(missing, |e| {
+            let name = format!("add_{}_{}", map.get_name().to_string_lossy(), e.program.probe);
+            let number = problem.unwrap_or(e.int(0));
+            e.on_memory_and_number(&name, (key, key_size), number, |e, key, number| {
+                e.found_or_new(map, key, size, problem.map(|_| number));
+                e.int(0)
+            });
+            let again = e.lookup(map, key);
+            e.spill_ptr(stack_slot, again);
+        });
+        self.load_spilled_ptr(stack_slot)
+    }
+
+    fn key_size(&self, map: PointerValue<'c>) -> Option<u32> {
+        self.maps.borrow().get(map.get_name().to_str().ok()?).map(|(_, def)| def.key_size)
     }
 
     /// The same, with the number of its failures if they are reported.

@@ -2,7 +2,7 @@
 
 use inkwell::AtomicOrdering;
 use inkwell::AtomicRMWBinOp;
-use inkwell::values::{BasicValue, BasicValueEnum, IntValue, PointerValue};
+use inkwell::values::{BasicValue, BasicValueEnum, InstructionOpcode, IntValue, PointerValue};
 
 use super::shared::{ARGUMENTS_SECTION, BUSY_SECTION, LoadConstants, MAX_CPUS, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, State};
 use super::{Builder, Cmp, Helper, Mark, Operand, Repr, ok};
@@ -632,6 +632,11 @@ impl<'c> Builder<'_, 'c> {
     /// Is it known to be in scratch memory?
     pub(super) fn is_scratch(&self, ptr: PointerValue<'c>) -> bool {
         self.fun.temporaries.place_of(ptr).is_some()
+    }
+
+    /// Is it known to be on the stack or in scratch memory, and so writable?
+    pub(super) fn is_own_memory(&self, ptr: PointerValue<'c>) -> bool {
+        self.is_scratch(ptr) || ptr.as_instruction_value().is_some_and(|i| i.get_opcode() == InstructionOpcode::Alloca)
     }
 
     // --- what is shared with the loader and the reader ----------------------------------------------------------

@@ -188,7 +188,14 @@ impl<'c> Builder<'_, 'c> {
     /// The position of one string in another, both in memory of these capacities: counted from 1; 0 if it does not
     /// occur.
     pub fn find_text(&mut self, text: PointerValue<'c>, cap: u32, wanted: PointerValue<'c>, wanted_cap: u32) -> IntValue<'c> {
-        let text = self.rematerialize(text);
+        let text = match self.rematerialize(text) {
+            text if self.is_split() && self.shares_code() && !self.is_scratch(text) => {
+                let ptr = self.alloc(cap.max(self.options.on_stack_limit + 1));
+                self.copy(ptr, text, cap, 8);
+                self.rematerialize(ptr)
+            }
+            text => text,
+        };
         if self.scope.at_max_call_depth || !self.is_scratch(text) {
             return self.find_text_here(text, cap, wanted, wanted_cap);
         }
