@@ -107,6 +107,8 @@
 //!   many functions of one remain, the script is compiled again with a stricter one.
 //!   The verifier's limit of a million instructions holds for all functions of a program together. So in split programs, code that it
 //!   would follow for long, such as the attempts to store a maximum, is in functions that it checks once (`Builder::on_memory_and_number`).
+//!   If a program that runs often is too complex nevertheless, its statements share functions, which is slower in each run.
+//!   Many loops share functions with their callbacks: `codegen/loop_variables.rs` gives them the same variables.
 //!   A `while` is a callback of the kernel's loop helper, so the verifier need not prove that it ends.
 //! - A map whose key is `tid` at every use has most of its elements in a table, at places that follow from the thread's ID
 //!   (`emit/thread_table.rs`; which maps: `codegen/thread_maps.rs`). A pair of probes that measures the time between them

@@ -26,18 +26,32 @@ const MIN_VARIABLE_WEIGHT: u64 = 8;
 /// The length of a text that a statement which shares its code stores as numbers.
 pub(super) const MAX_STORED_TEXT: usize = 31;
 
+/// Which statements may share functions.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sharers {
+    /// All that are worth it.
+    All,
+    /// Loops, whose bodies are functions in any case.
+    Loops,
+}
+
 /// The shapes of statements that become functions.
 #[derive(Default)]
-pub(super) struct AlikeStatements(BTreeSet<u64>);
+pub(super) struct AlikeStatements {
+    shapes: BTreeSet<u64>,
+    only_loops: bool,
+}
 
 impl AlikeStatements {
     /// Those of a body.
     ///
     /// Where statements of one shape did not come out alike, those that are equal may.
-    pub fn of(body: &[Stmt], unlike: &BTreeSet<u64>) -> Self {
+    pub fn of(body: &[Stmt], unlike: &BTreeSet<u64>, sharers: Sharers) -> Self {
+        let only_loops = sharers == Sharers::Loops;
         let mut frequencies: BTreeMap<u64, u32> = BTreeMap::new();
         hir::visit_within(body, &mut |node, around| {
             if let (Node::Stmt(stmt), 0) = (node, around.loops)
+                && (!only_loops || is_loop(stmt))
                 && let Some(shape) = shape_within(stmt, unlike)
             {
                 *frequencies.entry(shape).or_default() += 1;
@@ -45,7 +59,7 @@ impl AlikeStatements {
         });
         let mut shapes: Vec<(u32, u64)> = frequencies.into_iter().map(|(shape, n)| (n, shape)).filter(|(n, _)| *n >= MIN_ALIKE).collect();
         shapes.sort_unstable_by(|a, b| b.cmp(a));
-        Self(shapes.into_iter().take(MAX_SHAPES).map(|(_, shape)| shape).collect())
+        Self { shapes: shapes.into_iter().take(MAX_SHAPES).map(|(_, shape)| shape).collect(), only_loops }
     }
 }
 
@@ -53,11 +67,32 @@ impl Gen<'_, '_> {
     /// The shape of this statement if it becomes a function.
     pub(super) fn shared_shape(&self, stmt: &Stmt) -> Option<u64> {
         let chunks = self.body.chunks.as_ref()?;
-        if chunks.alike.0.is_empty() || !chunks.has_room() || self.body.depth > 0 {
+        let alike = &chunks.alike;
+        if alike.shapes.is_empty() || !chunks.has_room() || self.body.depth > 0 || alike.only_loops && !is_loop(stmt) {
             return None;
         }
-        shape_within(stmt, &self.e.options.unlike).filter(|shape| chunks.alike.0.contains(shape))
+        shape_within(stmt, &self.e.options.unlike).filter(|shape| alike.shapes.contains(shape))
     }
+}
+
+pub(super) fn is_loop(stmt: &Stmt) -> bool {
+    matches!(stmt.kind, StmtKind::While { .. } | StmtKind::ForRange { .. } | StmtKind::ForMap { .. })
+}
+
+/// The number of loops of a body that will not share functions.
+pub(super) fn loops_apart(body: &[Stmt]) -> usize {
+    let shared = AlikeStatements::of(body, &BTreeSet::new(), Sharers::Loops);
+    let mut apart = 0;
+    hir::visit_within(body, &mut |node, around| {
+        if let Node::Stmt(stmt) = node
+            && is_loop(stmt)
+            && around.loops == 0
+            && shape_within(stmt, &BTreeSet::new()).is_none_or(|shape| !shared.shapes.contains(&shape))
+        {
+            apart += 1;
+        }
+    });
+    apart
 }
 
 /// What statements that share a function have in common.
@@ -89,7 +124,7 @@ fn shape(stmt: &Stmt, common: Common) -> Option<u64> {
     let mut differs = false;
     // Texts that only the manifest has, and those of which functions may get a pointer.
     let (mut apart, mut whole): (Vec<&Expr>, Vec<&Expr>) = Default::default();
-    hir::visit(stmts, &mut |node| match node {
+    hir::visit_within(stmts, &mut |node, around| match node {
         Node::Stmt(stmt) => {
             discriminant(&stmt.kind).hash(&mut hash);
             match &stmt.kind {
@@ -100,10 +135,13 @@ fn shape(stmt: &Stmt, common: Common) -> Option<u64> {
                     whole.extend(texts(call));
                 }
                 StmtKind::SetVar(var, _) | StmtKind::ZeroVar(var) => var.hash(&mut hash),
-                // loops have functions of their own
-                StmtKind::While { .. } | StmtKind::ForRange { .. } | StmtKind::ForMap { .. } | StmtKind::Repeat { .. } => differs = true,
-                StmtKind::Break | StmtKind::Continue | StmtKind::Return(_) => differs = true,
-                StmtKind::Expr(_) | StmtKind::If { .. } => {}
+                StmtKind::ForRange { var, .. } => var.hash(&mut hash),
+                StmtKind::ForMap { var, map, .. } => (var, map).hash(&mut hash),
+                StmtKind::Repeat { times, .. } => times.hash(&mut hash),
+                // those of a loop within the statement stay within it
+                StmtKind::Break | StmtKind::Continue => differs |= around.loops == 0,
+                StmtKind::Return(_) => differs = true,
+                StmtKind::Expr(_) | StmtKind::If { .. } | StmtKind::While { .. } => {}
             }
         }
         Node::Expr(e) => {

@@ -7,11 +7,13 @@
 use std::collections::BTreeMap;
 
 use super::Gen;
-use super::alike::AlikeStatements;
+use super::alike::{AlikeStatements, Sharers};
+use super::loop_variables::MANY_LOOPS;
+use super::stmt::loops_in;
 use crate::builtins::{self, Builtin, Codegen};
 use crate::emit::{ChunkKind, Cmp, IntValue, Operand, Repr};
-use crate::probes::ArgRef;
-use crate::sema::hir::{self, Expr, ExprKind, Stmt, StmtKind, weight};
+use crate::probes::{ArgRef, ContextFeatures};
+use crate::sema::hir::{self, CallArg, Expr, ExprKind, Stmt, StmtKind, weight};
 use crate::types::{Int, Space, Type};
 
 /// The number of statements and expressions at which a body is long.
@@ -22,6 +24,9 @@ const SHARED: u64 = 300;
 const MIN_CHUNK: u64 = 300;
 /// The kernel allows 256 functions (`BPF_MAX_SUBPROGS` of include/linux/bpf_verifier.h), including loops and others.
 const MAX_PIECES: u64 = 128;
+
+/// The number of uses of a stack from which on a split body takes it once.
+const MIN_STACKS_TO_KEEP: u32 = 16;
 
 /// Maximum nesting of chunks: a chunk that contains a long block is split again.
 const MAX_NESTING: u32 = 2;
@@ -80,6 +85,8 @@ pub(super) struct Chunks {
     pub alike: AlikeStatements,
     /// Numbers from the context: where they are in scratch memory. Pieces use these if they cannot take the context.
     context: Vec<(ArgRef, Type, u32)>,
+    /// The same for stacks, by the names and the types of the builtins.
+    stacks: Vec<(&'static str, Type, u32)>,
 }
 
 impl Chunks {
@@ -92,15 +99,22 @@ impl Chunks {
 impl<'c> Gen<'_, 'c> {
     /// Decides whether a probe's body is split.
     pub(super) fn cut(&mut self, probe: &hir::Probe) {
-        if !is_long(&probe.body) {
+        // each has a function, unless they share one
+        let many_loops = loops_in(&probe.body).0 >= MANY_LOOPS;
+        if !is_long(&probe.body) && !many_loops {
             return;
         }
         let piece = MIN_CHUNK.max(weight(&probe.body) / MAX_PIECES);
         let deepest = MAX_NESTING.min(FRAMES.saturating_sub(self.nesting(&probe.body)));
         // In a program that runs often, the time of a call counts, and each function asks for the process again.
-        let shares = self.e.program.is_rare && self.e.options.shares_statements;
-        let alike = if shares { AlikeStatements::of(&probe.body, &self.e.options.unlike) } else { AlikeStatements::default() };
-        self.body.chunks = Some(Chunks { piece, count: 0, within: 0, deepest, value: None, alike, context: Vec::new() });
+        let options = &self.e.options;
+        let alike = match options.shares_statements {
+            true if self.e.program.is_rare || options.shares_often => AlikeStatements::of(&probe.body, &options.unlike, Sharers::All),
+            true if many_loops => AlikeStatements::of(&probe.body, &options.unlike, Sharers::Loops),
+            _ => AlikeStatements::default(),
+        };
+        self.body.chunks =
+            Some(Chunks { piece, count: 0, within: 0, deepest, value: None, alike, context: Vec::new(), stacks: Vec::new() });
         self.e.spare_stack(STACK);
     }
 
@@ -135,6 +149,43 @@ impl<'c> Gen<'_, 'c> {
                 chunks.context.push((which.clone(), ty.clone(), offset));
             }
         }
+    }
+
+    /// Stores the stacks that many expressions of the body use. They are the same in all of a run, but each piece would take its own.
+    pub(super) fn keep_stacks(&mut self, body: &[Stmt]) {
+        if self.body.chunks.is_none() {
+            return;
+        }
+        let mut used: Vec<(&hir::Call, u32)> = Vec::new();
+        hir::visit(body, &mut |node| {
+            let hir::Node::Expr(Expr { kind: ExprKind::Call(call), .. }) = node else { return };
+            let is_code = matches!(call.row.codegen, Codegen::Code(_)) && !call.args.iter().any(|arg| matches!(arg, CallArg::Value(_)));
+            if !is_code || !call.row.needs.intersects(ContextFeatures::STACK) {
+                return;
+            }
+            match used.iter_mut().find(|(other, _)| other.row.name == call.row.name && other.ty == call.ty) {
+                Some((_, number)) => *number += 1,
+                None => used.push((call, 1)),
+            }
+        });
+        for (call, _) in used.into_iter().filter(|(_, number)| *number >= MIN_STACKS_TO_KEEP) {
+            let Repr::Mem(from, _) = self.call(call).repr else { continue };
+            let size = call.ty.size();
+            let offset = self.e.alloc_scratch(size);
+            let ptr = self.e.scratch_at(offset);
+            self.e.copy(ptr, from, size, 8);
+            if let Some(chunks) = &mut self.body.chunks {
+                chunks.stacks.push((call.row.name, call.ty.clone(), offset));
+            }
+        }
+    }
+
+    /// A stack that a piece finds in scratch memory.
+    pub(super) fn kept_stack(&mut self, call: &hir::Call) -> Option<Operand<'c>> {
+        let chunks = self.body.chunks.as_ref().filter(|chunks| chunks.within > 0)?;
+        let (_, _, offset) = chunks.stacks.iter().find(|(name, ty, _)| *name == call.row.name && *ty == call.ty)?;
+        let offset = *offset;
+        Some(Operand::mem(call.ty.clone(), self.e.scratch_address(offset)))
     }
 
     /// A number from the context that a piece finds in scratch memory.

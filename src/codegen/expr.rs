@@ -596,8 +596,11 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     // --- calls --------------------------------------------------------------------------------------------------
 
-    fn call(&mut self, call: &hir::Call) -> Operand<'c> {
+    pub(super) fn call(&mut self, call: &hir::Call) -> Operand<'c> {
         self.at(call.span);
+        if let Some(kept) = self.kept_stack(call) {
+            return kept;
+        }
         match &call.row.codegen {
             Codegen::Code(emit) | Codegen::Effect(emit) | Codegen::Either(_, emit) | Codegen::Known(_, emit) => {
                 let args = self.scoped(

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::Compiled;
 use super::artifact::{Artifact, Manifest};
+use super::{Compiled, alike};
 use crate::builtins::KEYED_LIMIT;
 use crate::diag::{Diagnostic, Span};
 use crate::probes::Env;
@@ -124,12 +124,7 @@ pub(super) fn far_too_many_maps(script: &hir::Script) -> Vec<Diagnostic> {
 pub(super) fn far_too_many_loops(script: &hir::Script, env: &Env) -> Vec<Diagnostic> {
     let mut diagnostics = Vec::new();
     for probe in &script.probes {
-        let mut loops = 0;
-        hir::visit(&probe.body, &mut |node| {
-            let is_loop =
-                matches!(node, Node::Stmt(Stmt { kind: StmtKind::ForRange { .. } | StmtKind::ForMap { .. } | StmtKind::While { .. }, .. }));
-            loops += usize::from(is_loop);
-        });
+        let loops = alike::loops_apart(&probe.body);
         // without the loop helper, functions are parts of others
         if loops > FAR_TOO_MANY_LOOPS && env.sys.has(Feature::Loop) && !env.settings.refuses(Mechanism::BpfLoop) {
             diagnostics.push(functions_in_excess(probe.span, loops));

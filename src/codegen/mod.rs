@@ -28,6 +28,7 @@ mod function;
 mod gates;
 mod latency_pairs;
 mod limits;
+mod loop_variables;
 mod lower;
 mod probe;
 mod rate_limits;
@@ -193,6 +194,8 @@ pub fn compile_with(
     dumps: Dumps,
     mut known: Option<&mut KnownCode>,
 ) -> Result<Compiled, EmitError> {
+    let shared = loop_variables::shared(script);
+    let script = shared.as_ref().unwrap_or(script);
     let mut many = limits::far_too_many_maps(script);
     many.extend(limits::far_too_many_loops(script, env));
     if !many.is_empty() {
@@ -254,6 +257,11 @@ fn exceeded(compiled: &Result<&Compiled, &EmitError>) -> Option<Limit> {
         Ok(compiled) if compiled.frames > MAX_FRAMES => Some(Limit::Frames),
         Ok(_) | Err(_) => None,
     }
+}
+
+/// Does a probe have a body so long that it is split?
+pub fn has_split_body(script: &hir::Script) -> bool {
+    script.probes.iter().any(|probe| chunk::is_long(&probe.body))
 }
 
 /// How programs walk along stacks.
@@ -438,6 +446,7 @@ fn target_features<'a>(script: &'a hir::Script, env: &Env<'a>, walks: Walks) -> 
 fn codegen_options(stack_limits: StackLimits, script: &hir::Script, env: &Env) -> CodegenOptions {
     let settings = env.settings;
     CodegenOptions {
+        shares_often: settings.refuses(Mechanism::InlineStatements),
         license: settings.license.clone(),
         namespace: if env.invocation.late_bound.target { None } else { env.sys.pid_namespace() },
         namespace_at_run: env.invocation.late_bound.target,

@@ -193,12 +193,14 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.e.allow_scratch_here();
                 self.alloc_vars(&probe.vars, &probe.body, &[]);
                 self.keep_context(then);
+                self.keep_stacks(then);
                 self.block(then);
             }
             body => {
                 self.pass_event();
                 self.alloc_vars(&probe.vars, body, &[]);
                 self.keep_context(body);
+                self.keep_stacks(body);
                 self.block(body);
             }
         }

@@ -28,6 +28,8 @@ pub(super) struct Loops<'c> {
     ptr: PointerValue<'c>,
     /// Number of loops so far: their functions need names.
     count: u32,
+    /// The offset of the place of the numbers of a statement that shares its code with others.
+    row: Option<u32>,
 }
 
 /// The script executed `return` in a loop.
@@ -89,10 +91,15 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// Reserves the memory for this number of loops.
     fn expect_loops(&mut self, loops: u32) {
         if loops > 0 {
-            let ptr = self.e.alloc_kept(FIRST_NUMBERS + 8 * loops.min(MAX_LOOP_NESTING));
+            let size = FIRST_NUMBERS + 8 * loops.min(MAX_LOOP_NESTING);
+            let place = self.e.row_place();
+            let ptr = self.e.alloc_kept(size + if place.is_some() { 8 } else { 0 });
             let zero = self.e.int(0);
             self.e.store(ptr, RETURNED, 8, zero);
-            self.body.loops = Some(Loops { ptr, count: 0 });
+            if let Some(place) = place {
+                self.e.store(ptr, size, 8, place);
+            }
+            self.body.loops = Some(Loops { ptr, count: 0, row: place.map(|_| size) });
         }
     }
 
@@ -420,8 +427,17 @@ impl<'a, 'c> Gen<'a, 'c> {
         body: impl FnOnce(&mut Self, &[BasicValue<'c>]),
     ) -> PointerValue<'c> {
         let outside = self.loop_context();
-        self.e.save_program_state(outside);
-        let (builder, params) = self.e.begin_callback(name, numbers);
+        // the verifier checks a piece with its callers if it uses a context that it cannot take
+        let is_in_piece = self.body.chunks.as_ref().is_some_and(|c| c.within > 0) && !self.e.passes_context();
+        if is_in_piece {
+            self.e.save_state_without_context(outside);
+        } else {
+            self.e.save_program_state(outside);
+        }
+        let (mut builder, params) = self.e.begin_callback(name, numbers);
+        if let Some(row) = self.body.loops.as_ref().and_then(|l| l.row) {
+            builder.share_within(row);
+        }
         let builder = self.emit_into(builder, |g, around| {
             if let (Some(BasicValue::PointerValue(ptr)), Some(l)) = (params.last(), &mut g.body.loops) {
                 l.ptr = *ptr;
@@ -437,6 +453,9 @@ impl<'a, 'c> Gen<'a, 'c> {
         });
         if let Some(l) = &mut self.body.loops {
             l.ptr = outside;
+        }
+        if is_in_piece && builder.uses_context() {
+            self.e.save_context(outside);
         }
         let go_on = self.e.int(0);
         self.e.end_callback(builder, go_on)
@@ -601,7 +620,7 @@ pub(super) fn insert<'c>(
 }
 
 /// Number of loops whose bodies become functions, and the variables that are used in these.
-fn loops_in(stmts: &[Stmt]) -> (u32, BTreeSet<hir::VarId>) {
+pub(super) fn loops_in(stmts: &[Stmt]) -> (u32, BTreeSet<hir::VarId>) {
     let (mut loops, mut inside) = (0, BTreeSet::new());
     hir::visit_within(stmts, &mut |n, around| {
         if around.loops > 0 {
@@ -627,7 +646,7 @@ fn has_while(stmts: &[Stmt]) -> bool {
     found
 }
 
-fn variable(n: hir::Node) -> Option<hir::VarId> {
+pub(super) fn variable(n: hir::Node) -> Option<hir::VarId> {
     match n {
         hir::Node::Stmt(Stmt { kind: StmtKind::SetVar(v, _) | StmtKind::ZeroVar(v), .. }) => Some(*v),
         hir::Node::Expr(Expr { kind: hir::ExprKind::Var(v) | hir::ExprKind::StepVar { var: v, .. }, .. }) => Some(*v),

@@ -3,7 +3,7 @@
 // In a long script, many statements differ in numbers only: constants of the script, indices of records and of failures. The
 // compiler puts each of them into a function of its own (`codegen/alike.rs`). Here, functions whose IR differs in numbers only
 // become one, which gets the numbers as arguments. If there are more numbers than parameters, it gets the place of a row in a
-// table of them.
+// table of them. The functions of loops within such a function belong to it: they find the place of the row in memory.
 
 #include "llvm-c/Core.h"
 #include "llvm/ADT/DenseMap.h"
@@ -31,9 +31,9 @@ struct Place {
   unsigned operand;
 };
 
-// A function: what must be equal, and the numbers that may differ.
+// A function with those of its loops: what must be equal, and the numbers that may differ.
 struct Shape {
-  Function *function;
+  SmallVector<Function *, 1> functions;
   SmallVector<uint64_t, 0> tokens;
   SmallVector<Place, 0> places;
   SmallVector<uint64_t, 0> numbers;
@@ -91,8 +91,15 @@ static bool may_vary(const Instruction &instruction, unsigned operand) {
   }
 }
 
-static Shape shape_of(Function &function) {
-  Shape shape{&function, {}, {}, {}};
+// For the function of a loop: where the place of a row is, as an offset from its last parameter.
+static std::optional<uint64_t> row_offset(const Function &function) {
+  uint64_t offset;
+  StringRef text = function.getFnAttribute("rbt-inner").getValueAsString();
+  return text.empty() || text.getAsInteger(10, offset) ? std::nullopt : std::optional(offset);
+}
+
+// Adds a function to a shape, and those of its loops to the functions of the shape.
+static void add_function(Shape &shape, Function &function) {
   DenseMap<const Value *, uint64_t> local;
   for (const Argument &argument : function.args())
     local.insert({&argument, local.size()});
@@ -101,7 +108,16 @@ static Shape shape_of(Function &function) {
     for (const Instruction &instruction : block)
       local.insert({&instruction, local.size()});
   }
-  auto add_value = [&](const Value *value) {
+  auto add_value = [&](Value *value) {
+    auto *inner = dyn_cast<Function>(value);
+    if (inner && row_offset(*inner)) {
+      size_t at = find(shape.functions, inner) - shape.functions.begin();
+      if (at == shape.functions.size())
+        shape.functions.push_back(inner);
+      // unlike addresses and numbers of local values
+      shape.tokens.push_back(uint64_t(1) << 63 | at);
+      return;
+    }
     auto found = local.find(value);
     shape.tokens.push_back(found == local.end() ? reinterpret_cast<uintptr_t>(value) : found->second);
   };
@@ -122,14 +138,20 @@ static Shape shape_of(Function &function) {
         }
       }
       if (const auto *phi = dyn_cast<PHINode>(&instruction))
-        for (const BasicBlock *from : phi->blocks())
+        for (BasicBlock *from : phi->blocks())
           add_value(from);
     }
+}
+
+static Shape shape_of(Function &function) {
+  Shape shape{{&function}, {}, {}, {}};
+  for (size_t i = 0; i < shape.functions.size(); ++i)
+    add_function(shape, *shape.functions[i]);
   return shape;
 }
 
 // Do functions with the same tokens have the same operations? (Tokens contain neither predicates nor alignments.)
-static bool is_same(const Function &a, const Function &b) {
+static bool is_same_function(const Function &a, const Function &b) {
   auto at = inst_begin(b), end = inst_end(b);
   for (const Instruction &instruction : instructions(a)) {
     if (at == end || instruction.hasMetadataOtherThanDebugLoc() || at->hasMetadataOtherThanDebugLoc() || !instruction.isSameOperationAs(&*at))
@@ -137,6 +159,11 @@ static bool is_same(const Function &a, const Function &b) {
     ++at;
   }
   return at == end;
+}
+
+static bool is_same(const Shape &a, const Shape &b) {
+  return a.functions.size() == b.functions.size() &&
+         all_of(zip(a.functions, b.functions), [](auto pair) { return is_same_function(*std::get<0>(pair), *std::get<1>(pair)); });
 }
 
 static unsigned width(const Place &place) { return place.instruction->getOperand(place.operand)->getType()->getIntegerBitWidth(); }
@@ -164,11 +191,12 @@ static void share(Module &module, ArrayRef<Shape *> alike) {
     }
   }
   // The table has a power of two of bytes, so that a mask bounds the place of a row, and one more row.
-  Function &function = *first.function;
+  Function &function = *first.functions.front();
+  bool within = any_of(order, [&](size_t i) { return first.places[i].instruction->getFunction() != &function; });
   IRBuilder<> builder(module.getContext());
   GlobalVariable *table = nullptr;
   size_t row = columns.size() * 8, bytes = PowerOf2Ceil(row * alike.size());
-  if (columns.size() > NUMBERS) {
+  if (columns.size() > NUMBERS || within) {
     SmallVector<uint64_t, 0> cells;
     for (const Shape *shape : alike)
       for (size_t column : columns)
@@ -187,7 +215,11 @@ static void share(Module &module, ArrayRef<Shape *> alike) {
     builder.SetInsertPoint(phi ? phi->getIncomingBlock(operand)->getTerminator() : instruction);
     Value *number;
     if (table) {
-      Value *at = builder.CreateAnd(function.getArg(FIRST_NUMBER), (bytes - 1) & ~uint64_t(7));
+      Function &user = *instruction->getFunction();
+      Value *at = function.getArg(FIRST_NUMBER);
+      if (auto offset = row_offset(user))
+        at = builder.CreateLoad(builder.getInt64Ty(), builder.CreateConstGEP1_64(builder.getInt8Ty(), user.getArg(user.arg_size() - 1), *offset));
+      at = builder.CreateAnd(at, (bytes - 1) & ~uint64_t(7));
       at = builder.CreateGEP(builder.getInt8Ty(), table, at);
       at = builder.CreateConstGEP1_64(builder.getInt8Ty(), at, sources[i]->column * 8);
       number = builder.CreateLoad(builder.getInt64Ty(), at);
@@ -200,7 +232,7 @@ static void share(Module &module, ArrayRef<Shape *> alike) {
   }
   for (size_t n = 0; n < alike.size(); ++n) {
     Shape &shape = *alike[n];
-    for (Use &use : make_early_inc_range(shape.function->uses())) {
+    for (Use &use : make_early_inc_range(shape.functions.front()->uses())) {
       auto *call = cast<CallInst>(use.getUser());
       call->setCalledFunction(&function);
       if (table)
@@ -208,8 +240,10 @@ static void share(Module &module, ArrayRef<Shape *> alike) {
       for (size_t c = 0; c < columns.size() && !table; ++c)
         call->setArgOperand(FIRST_NUMBER + c, builder.getInt64(shape.numbers[columns[c]]));
     }
-    if (n)
-      shape.function->eraseFromParent();
+    // those of loops after their users
+    for (Function *unused : shape.functions)
+      if (n)
+        unused->eraseFromParent();
   }
 }
 
@@ -229,7 +263,7 @@ extern "C" bool rbt_share_alike(LLVMModuleRef reference, size_t max, void (*give
     auto &candidates = by_hash[hash_combine_range(shape->tokens.begin(), shape->tokens.end())];
     auto same = find_if(candidates, [&](size_t group) {
       const Shape &first = *groups[group].front();
-      return first.tokens == shape->tokens && is_same(*first.function, function);
+      return first.tokens == shape->tokens && is_same(first, *shape);
     });
     if (same == candidates.end()) {
       candidates.push_back(groups.size());

@@ -17,6 +17,9 @@ pub const MAX_WALKED_ITERATIONS: u64 = 512;
 /// Bytes of the arguments that [`Builder::save_program_state`] writes for a callback.
 pub const CALLBACK_ARGUMENTS: u32 = 24;
 
+/// The first of the parameters of a function that shares its code that pass numbers (`FIRST_NUMBER` of `alike.cpp`).
+const ROW_PARAMETER: u32 = 3;
+
 /// How the verifier checks a function.
 #[derive(Clone, Copy)]
 pub(super) enum SubprogramKind<'c> {
@@ -182,6 +185,19 @@ impl<'a, 'c> Builder<'a, 'c> {
         inner
     }
 
+    /// Lets this function of a loop, whose caller shares its code with others, read what differs: the place of a row of numbers is at
+    /// this offset from its last parameter (`alike.cpp`).
+    pub fn share_within(&mut self, row: u32) {
+        self.fun.is_alike = true;
+        self.mark_as_inner(self.fun.function, row);
+    }
+
+    /// The parameter with the place of a row of numbers, in a function that shares its code with others.
+    pub fn row_place(&self) -> Option<IntValue<'c>> {
+        let param = self.fun.function.get_nth_param(ROW_PARAMETER).filter(|_| self.fun.is_alike)?;
+        if let BasicValueEnum::IntValue(place) = param { Some(place) } else { None }
+    }
+
     /// Ends the callback and returns its address for a helper. The result must be 0 or 1 in a form that the verifier
     /// understands: it rejects a callback with another range (`check_func_call` and `prepare_func_exit` of
     /// kernel/bpf/verifier.c), and LLVM knows the range of a condition and returns its byte without a mask.
@@ -213,10 +229,28 @@ impl<'a, 'c> Builder<'a, 'c> {
     pub fn save_program_state(&mut self, ptr: PointerValue<'c>) {
         let slot = self.scratch_at(0);
         self.store_ptr(ptr, 0, slot);
-        let ctx = self.ctx();
-        self.store_ptr(ptr, 8, ctx);
+        self.save_context(ptr);
         let site = self.site_and_weight();
         self.store(ptr, 16, 8, site);
+    }
+
+    /// The same without the context, for a callback that may not need it.
+    pub fn save_state_without_context(&mut self, ptr: PointerValue<'c>) {
+        let slot = self.scratch_at(0);
+        self.store_ptr(ptr, 0, slot);
+        let site = self.site_and_weight();
+        self.store(ptr, 16, 8, site);
+    }
+
+    /// Adds the context to what [`Builder::save_state_without_context`] has stored.
+    pub fn save_context(&mut self, ptr: PointerValue<'c>) {
+        let ctx = self.ctx();
+        self.store_ptr(ptr, 8, ctx);
+    }
+
+    /// Does the function use the context, so far?
+    pub fn uses_context(&self) -> bool {
+        self.fun.used_context.get()
     }
 
     /// Gives a callback the scratch memory, context and site of the program; its scratch memory starts after that of `outer`.

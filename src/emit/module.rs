@@ -128,6 +128,8 @@ pub struct CodegenOptions {
     pub max_stacks: u64,
     /// Statements of a long program that come out alike share a function.
     pub shares_statements: bool,
+    /// So do those of a program that runs often, whose calls cost more than the code.
+    pub shares_often: bool,
     /// The shapes of those that did not come out alike, although they were expected to.
     pub unlike: BTreeSet<u64>,
     /// Other objects will be linked with this one, so its symbols need descriptions.
@@ -151,6 +153,7 @@ impl Default for CodegenOptions {
             probes: 0,
             max_stacks: 0,
             shares_statements: true,
+            shares_often: false,
             unlike: BTreeSet::new(),
             is_linked: false,
         }
@@ -296,6 +299,11 @@ impl<'c> CodegenCx<'c> {
     pub(super) fn mark_as_alike(&self, function: FunctionValue<'c>, shape: u64) {
         self.shared_functions.set(true);
         function.add_attribute(AttributeLoc::Function, self.llcx.create_string_attribute("rbt-alike", &shape.to_string()));
+    }
+
+    /// Marks the function of a loop in such a function: see [`Builder::share_within`](super::Builder::share_within).
+    pub(super) fn mark_as_inner(&self, function: FunctionValue<'c>, row: u32) {
+        function.add_attribute(AttributeLoc::Function, self.llcx.create_string_attribute("rbt-inner", &row.to_string()));
     }
 
     fn attribute(&self, function: FunctionValue<'c>, name: &str) {

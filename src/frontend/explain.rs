@@ -1,8 +1,8 @@
 //! Explains errors of LLVM and of the kernel in terms of the script.
 
 use super::Frontend;
-use crate::codegen::Compiled;
 use crate::codegen::artifact::Artifact;
+use crate::codegen::{self, Compiled};
 use crate::diag::{self, Diagnostic, Diagnostics, Source, Span};
 use crate::emit::EmitError;
 use crate::failure::Failure;
@@ -39,8 +39,11 @@ pub fn refused_mechanisms(
         return Vec::new();
     }
     let verifier_error = error.downcast_ref::<VerifierError>();
-    // loops are smaller than copies, though not faster
     let too_large = verifier_error.is_some_and(VerifierError::is_too_large);
+    if too_large && !settings.refuses(Mechanism::InlineStatements) && codegen::has_split_body(script) {
+        return vec![Mechanism::InlineStatements];
+    }
+    // loops are smaller than copies, though not faster
     if too_large && !settings.refuses(Mechanism::Unroll) && script.unrolls() {
         return vec![Mechanism::Unroll];
     }

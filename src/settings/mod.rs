@@ -212,6 +212,9 @@ pub enum Mechanism {
     Fentry,
     /// Code that compares numbers with their bounds. Otherwise, a function does it, after which all kernels know the bound.
     InlineBounds,
+    /// The statements of a long probe that runs often within its code. Otherwise, those that are alike share a function, as in
+    /// probes that run rarely.
+    InlineStatements,
     /// One link for many kernel functions.
     KprobeMulti,
     /// One program for a function's entry and its return.
@@ -235,6 +238,7 @@ pub const MECHANISMS: &[(&str, Mechanism)] = &[
     ("bpf_loop", Mechanism::BpfLoop),
     ("fentry", Mechanism::Fentry),
     ("inline_bounds", Mechanism::InlineBounds),
+    ("inline_statements", Mechanism::InlineStatements),
     ("kprobe_multi", Mechanism::KprobeMulti),
     ("kprobe_session", Mechanism::KprobeSession),
     ("optimized_uprobe", Mechanism::OptimizedUprobe),

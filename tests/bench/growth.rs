@@ -33,6 +33,16 @@ const STATEMENTS: &[Statement] = &[
     ("conditions", |i| format!("if (pid > {i}) {{ @n[{i}]++; }}")),
     ("printf of constants", |i| format!("printf(\"{i} %d\\n\", {i});")),
     ("printf of values", |i| format!("printf(\"{i} %d %s\\n\", pid, comm);")),
+    ("loops", |i| format!("for $i : 0..{} {{ @n += {i}; }}", i % 5)),
+    ("searches of texts", |i| format!("if (strcontains(comm, \"text {i}\")) {{ @n++; }}")),
+];
+
+/// Those of a probe that may run often.
+const IN_TRACEPOINT: &[Statement] = &[
+    ("aggregations", |i| format!("@c[{i}] = count();")),
+    ("extremes", |i| format!("@m[{i}] = max(args.pid + {i});")),
+    ("stacks in keys", |i| format!("@k[kstack, {i}] = count();")),
+    ("choices", |i| format!("@n = args.pid > {i} ? {i} : args.pid; if (args.pid == {i}) {{ @a++; }} else {{ @b = {i}; }}")),
 ];
 
 pub fn growth() {
@@ -60,15 +70,19 @@ pub fn growth() {
     };
     table(&empty, KEYS, ("keys written and printed", "key", &keys));
 
-    for (name, statement) in STATEMENTS {
+    let config = "config = { max_map_keys = 20000; print_maps_on_exit = false }";
+    let rows = STATEMENTS.iter().map(|row| (row, "", format!("{config}\nbegin {{\n")));
+    let probe = "tracepoint:syscalls:sys_enter_getpgid";
+    let rows =
+        rows.chain(IN_TRACEPOINT.iter().map(|row| (row, " in a tracepoint", format!("{config}\nbegin {{ exit(); }}\n{probe} {{\n"))));
+    for ((name, statement), place, head) in rows {
         let lines = |n: usize| {
             let body: String = (0..n).map(|i| format!("  {}\n", statement(i))).collect();
-            let config = "config = { max_map_keys = 20000; print_maps_on_exit = false }";
-            arguments(&folder, &format!("{config}\nbegin {{\n{body}  exit();\n}}\n"))
+            arguments(&folder, &format!("{head}{body}  exit();\n}}\n"))
         };
-        let last = table(&empty, LINES, (&format!("lines: {name}"), "line", &lines));
+        let last = table(&empty, LINES, (&format!("lines: {name}{place}"), "line", &lines));
         if let Some(each) = last {
-            target(&format!("{name}, per line"), each, 0.15, "ms");
+            target(&format!("{name}{place}, per line"), each, 0.15, "ms");
         }
     }
     let _ = std::fs::remove_dir_all(folder);
