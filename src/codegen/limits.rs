@@ -134,8 +134,9 @@ pub(super) fn far_too_many_loops(script: &hir::Script, env: &Env) -> Vec<Diagnos
 }
 
 fn functions_in_excess(span: Span, functions: usize) -> Diagnostic {
-    let message =
-        format!("this probe compiles to {functions} functions; the kernel allows {MAX_FUNCTIONS} in a program, and each loop is one");
+    let message = format!(
+        "this probe compiles to {functions} functions; the kernel allows {MAX_FUNCTIONS} in a program, and each loop unlike others is one"
+    );
     let help = "put similar loops into a function (`fn`), or split the work among several probes";
     Diagnostic::error("too-many-functions", span, message).help(help)
 }

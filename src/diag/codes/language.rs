@@ -131,11 +131,11 @@ pub(super) const CODES: &[Code] = &[
         r#"config = { max_strlen = 8 } begin { $s = "longer than eight"; print($s); }"#,
         r#"begin { $s = "longer than eight"; print($s); }"#,
     ),
-    error("too-many-functions", "a probe compiles to more functions than a BPF program may have. Each loop is a function")
+    error("too-many-functions", "a probe compiles to more functions than a BPF program may have. Each loop is a function, unless it differs from others in numbers only")
         .remedy("put similar loops into a function (`fn`), or split the work among several probes")
         .command(
-            r#"rbt -e "begin { $(seq -f 'for ($i : 0..%g) { print($i); }' 300) }" --dry-run"#,
-            r#"rbt -e "begin { $(seq -f 'for ($i : 0..%g) { print($i); }' 3) }" --dry-run"#,
+            r#"rbt -e "begin { $(seq -f 'for ($i : 0..%g) { if ($i == 7) { return; } }' 300) }" --dry-run"#,
+            r#"rbt -e "begin { $(seq -f 'for ($i : 0..%g) { if ($i == 7) { return; } }' 3) }" --dry-run"#,
         ),
     error("too-many-maps", "a probe uses more maps than a BPF program can name")
         .remedy("use fewer maps in one probe: put related values into one map with a key")
