@@ -131,8 +131,9 @@
 //!   debug information (`system/binary/dwarf`), the kernel's BTF, and that of its modules. The ID of a struct shows its source.
 //!   Kernels before 6.16 do not map their BTF. It is then searched in pieces (`kernel_types/paged_file.rs`), because it would be
 //!   most of the memory of a runner.
-//! - The frames of a stack are numbers in a table that the stacks of a run share (`value/frames.rs`, `runtime/stack_frames.rs`). A long
-//!   map of stacks is sorted by numbers that contain the weight and the first frames that differ (`render/order.rs`).
+//! - The frames of a stack are numbers in a table that the stacks of a run share (`value/frames.rs`, `runtime/stack_frames.rs`). They
+//!   are bytes, as long as few frames are known. A long map of stacks is sorted by numbers that contain the weight and the first frames
+//!   that differ (`render/order.rs`), and the line of a frame is rendered once (`render/stack.rs`).
 //! - User stacks are unwound in the kernel by call frame information (`emit/unwind`), which rbt compiles into rows that
 //!   a program can search (`system/binary/unwind`), once for each build ID. Printed stacks and stacks in keys come from
 //!   the same mechanism, because a stack that is unwound in user space cannot be a key. The program reads the kernel's

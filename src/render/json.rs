@@ -13,7 +13,7 @@ use crate::value::{Counts, Hist, MapView, MapViewKind, Value};
 use super::integers::{decimal, signed};
 use super::order::{divide, sort_entries};
 use super::style::Style;
-use super::value_text;
+use super::value_text::{self, Keys};
 use super::{PART, RenderOptions, Rendered, Renderer, WritePart, hist, is_nothing, series, stack};
 
 /// Creates the renderer.
@@ -250,13 +250,15 @@ fn map(view: &MapView, trailer: &[u8], to: &mut Vec<u8>, write: &mut WritePart<'
     if braces {
         to.push(b'{');
     }
+    let mut keys = Keys::of(view, Style { trailer, compact: true, visible: false });
+    let mut key = Vec::new();
     for (i, (k, v)) in sort_entries(view).into_iter().enumerate() {
         if i > 0 {
             to.extend_from_slice(b", ");
         }
         if view.keyed {
-            let mut key = Vec::new();
-            value_text::key(k, Style { trailer, compact: true, visible: false }, &mut key);
+            key.clear();
+            keys.key(k, &mut key);
             string(&key, to);
             to.extend_from_slice(b": ");
         }

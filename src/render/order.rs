@@ -66,8 +66,9 @@ struct StackStarts<'a> {
     ranks: Vec<u32>,
     /// The number of bits of a rank.
     bits: u32,
-    /// All stacks begin with the same addresses, of which there are this many.
-    same: usize,
+    /// The ranks of the addresses with which all stacks begin that have their frames in the table. The others are few, such as
+    /// those for lost stacks.
+    same: Vec<u32>,
     /// The number of frames after these that a number has.
     frames: u32,
 }
@@ -85,9 +86,9 @@ impl<'a> StackStarts<'a> {
                 addresses.extend(stack.frames.iter().map(|frame| frame.addr));
                 continue;
             }
-            for number in numbers {
-                if !std::mem::replace(used.get_mut(*number as usize)?, true) {
-                    addresses.push(table.get(*number).addr);
+            for number in numbers.iter() {
+                if !std::mem::replace(used.get_mut(number as usize)?, true) {
+                    addresses.push(table.get(number).addr);
                 }
             }
         }
@@ -95,12 +96,15 @@ impl<'a> StackStarts<'a> {
         addresses.dedup();
         let bits_of_rank = u32::BITS - u32::try_from(addresses.len()).ok()?.leading_zeros();
         let frames = bits.checked_div(bits_of_rank)?;
-        let mut starts = Self { table, addresses, ranks: Vec::new(), bits: bits_of_rank, same: 0, frames };
+        let mut starts = Self { table, addresses, ranks: Vec::new(), bits: bits_of_rank, same: Vec::new(), frames };
         starts.ranks = (0..table.len() as u32).map(|number| starts.rank(table.get(number).addr)).collect();
-        let first = stacks().flatten().next()?;
-        let first: Vec<u32> = starts.ranks(first, 0).collect();
-        let same = stacks().flatten().map(|stack| first.iter().zip(starts.ranks(stack, 0)).take_while(|(a, b)| *a == b).count()).min();
-        Some(Self { same: same.unwrap_or(0), ..starts })
+        let mut sharing = stacks().flatten().filter(|stack| Arc::ptr_eq(table, stack.frames.numbers().0));
+        let mut same: Vec<u32> = starts.ranks(sharing.next()?).collect();
+        for stack in sharing {
+            let len = same.iter().zip(starts.ranks(stack)).take_while(|(a, b)| *a == b).count();
+            same.truncate(len);
+        }
+        Some(Self { same, ..starts })
     }
 
     /// The rank of an address, which is not less than those of lower ones.
@@ -108,13 +112,13 @@ impl<'a> StackStarts<'a> {
         self.addresses.partition_point(|other| *other < address) as u32 + 1
     }
 
-    /// The ranks of the frames of a stack, without the first ones.
-    fn ranks(&self, stack: &Stack, skip: usize) -> impl Iterator<Item = u32> {
+    /// The ranks of the frames of a stack.
+    fn ranks(&self, stack: &Stack) -> impl Iterator<Item = u32> {
         let (of, numbers) = stack.frames.numbers();
         let shares = Arc::ptr_eq(self.table, of);
-        numbers.iter().skip(skip).map(move |number| match self.ranks.get(*number as usize) {
+        numbers.iter().map(move |number| match self.ranks.get(number as usize) {
             Some(rank) if shares => *rank,
-            _ => self.rank(of.get(*number).addr),
+            _ => self.rank(of.get(number).addr),
         })
     }
 
@@ -125,8 +129,16 @@ impl<'a> StackStarts<'a> {
 
     fn number(&self, key: &Value) -> u64 {
         let Some(stack) = leading_stack(key) else { return 0 };
-        let mut ranks = self.ranks(stack, self.same);
-        // the end of a stack is before all frames
+        let mut ranks = self.ranks(stack);
+        for expected in &self.same {
+            // the end of a stack is before all frames
+            match ranks.next().unwrap_or(0).cmp(expected) {
+                Ordering::Less => return 0,
+                Ordering::Equal => {}
+                // the greatest number
+                Ordering::Greater => return u64::MAX.checked_shr(u64::BITS - self.size()).unwrap_or(0),
+            }
+        }
         (0..self.frames).fold(0, |all, _| all << self.bits | u64::from(ranks.next().unwrap_or(0)))
     }
 }
@@ -256,7 +268,7 @@ fn compare(a: &Value, b: &Value) -> Ordering {
         (Value::Stack(x), Value::Stack(y)) => {
             // stacks share their frames
             let [(table, a), (other, b)] = [x, y].map(|stack| stack.frames.numbers());
-            let same = if Arc::ptr_eq(table, other) { a.iter().zip(b).take_while(|(a, b)| a == b).count() } else { 0 };
+            let same = if Arc::ptr_eq(table, other) { a.iter().zip(b.iter()).take_while(|(a, b)| a == b).count() } else { 0 };
             let [x, y] = [x, y].map(|stack| stack.frames.iter().skip(same).map(|f| f.addr));
             x.cmp(y)
         }

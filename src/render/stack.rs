@@ -1,6 +1,8 @@
 //! The text of a stack: a newline, then a line per frame, leaf first.
 
-use crate::value::{Frame, Stack, StackMode};
+use std::sync::Arc;
+
+use crate::value::{Frame, FrameTable, Stack, StackMode};
 
 use super::integers::{address, decimal, hex};
 use super::style::Style;
@@ -8,25 +10,85 @@ use super::style::Style;
 /// Appends the stack. If it is tight, frames are not indented, as in a JSON key.
 pub fn stack(stack: &Stack, style: Style, to: &mut Vec<u8>) {
     to.push(b'\n');
-    for frame in stack.frames.iter() {
-        match stack.mode {
-            StackMode::Bpftrace => {
-                if !style.compact {
-                    to.extend_from_slice(b"        ");
-                }
-                plain(frame, style, to);
+    stack.frames.iter().for_each(|frame| line(frame, stack, style, to));
+}
+
+fn line(frame: &Frame, stack: &Stack, style: Style, to: &mut Vec<u8>) {
+    match stack.mode {
+        StackMode::Bpftrace => {
+            if !style.compact {
+                to.extend_from_slice(b"        ");
             }
-            StackMode::Perf => perf(frame, stack.kernel, style, to),
-            // it has no address
-            StackMode::Raw | StackMode::BuildId if frame.interpreted => interpreted(frame, style, to),
-            StackMode::Raw => match &frame.symbol {
-                // a text in place of a frame
-                Some(word) if frame.addr == 0 => style.text(word.as_bytes(), to),
-                _ => hex(to, frame.addr),
-            },
-            StackMode::BuildId => build_id(frame, style, to),
+            plain(frame, style, to);
+        }
+        StackMode::Perf => perf(frame, stack.kernel, style, to),
+        // it has no address
+        StackMode::Raw | StackMode::BuildId if frame.interpreted => interpreted(frame, style, to),
+        StackMode::Raw => match &frame.symbol {
+            // a text in place of a frame
+            Some(word) if frame.addr == 0 => style.text(word.as_bytes(), to),
+            _ => hex(to, frame.addr),
+        },
+        StackMode::BuildId => build_id(frame, style, to),
+    }
+    to.push(b'\n');
+}
+
+/// The number of bytes of lines that are kept.
+const MAX_TEXT: usize = 4 << 20;
+
+/// The lines of frames that many stacks share.
+pub struct Lines<'a> {
+    style: Style<'a>,
+    /// Of user stacks, and of kernel stacks.
+    kinds: [LinesOfKind; 2],
+}
+
+#[derive(Default)]
+struct LinesOfKind {
+    /// The frames, and the mode of the stacks.
+    of: Option<(Arc<FrameTable>, StackMode)>,
+    /// The places of lines in `text`, by the number of the frame. A line that is not known is empty.
+    places: Vec<(u32, u32)>,
+    text: Vec<u8>,
+}
+
+impl<'a> Lines<'a> {
+    /// No lines yet.
+    pub fn new(style: Style<'a>) -> Self {
+        Self { style, kinds: Default::default() }
+    }
+
+    /// Appends a stack, as [`stack`] does.
+    pub fn stack(&mut self, stack: &Stack, to: &mut Vec<u8>) {
+        let (table, numbers) = stack.frames.numbers();
+        if !table.is_shared() {
+            return self::stack(stack, self.style, to);
+        }
+        let [user, kernel] = &mut self.kinds;
+        let kind = if stack.kernel { kernel } else { user };
+        let (known, mode) = kind.of.get_or_insert_with(|| (Arc::clone(table), stack.mode));
+        if !Arc::ptr_eq(known, table) || *mode != stack.mode {
+            return self::stack(stack, self.style, to);
         }
         to.push(b'\n');
+        for number in numbers.iter() {
+            let index = number as usize;
+            if index >= kind.places.len() {
+                kind.places.resize(table.len().max(index + 1), (0, 0));
+            }
+            let Some(place) = kind.places.get_mut(index) else { continue };
+            if place.0 == place.1 {
+                if kind.text.len() > MAX_TEXT {
+                    line(table.get(number), stack, self.style, to);
+                    continue;
+                }
+                let start = kind.text.len();
+                line(table.get(number), stack, self.style, &mut kind.text);
+                *place = (start as u32, kind.text.len() as u32);
+            }
+            to.extend_from_slice(kind.text.get(place.0 as usize..place.1 as usize).unwrap_or_default());
+        }
     }
 }
 

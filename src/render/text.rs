@@ -8,7 +8,7 @@ use crate::value::{Counts, MapView, Pos, Value};
 use super::integers::decimal;
 use super::order::{divide, sort_entries, with_unit};
 use super::style::Style;
-use super::value_text::{key, value};
+use super::value_text::{Keys, value};
 use super::{PART, RenderOptions, Rendered, Renderer, WritePart, heatmap, hist, is_nothing, span, table};
 
 /// Creates the renderer.
@@ -116,11 +116,12 @@ fn map_in_parts(view: &MapView, options: &RenderOptions, to: &mut Vec<u8>, write
     if (wide || table || view.show.table) && view.keyed && !view.entries.is_empty() && table::table(view, style, to) {
         return;
     }
+    let mut keys = Keys::of(view, style);
     for (k, v) in sort_entries(view) {
         to.extend_from_slice(view.name.as_bytes());
         if view.keyed {
             to.push(b'[');
-            key(k, style, to);
+            keys.key(k, to);
             to.push(b']');
         }
         let is_picture = matches!(v, Value::Hist(_) | Value::HeatMap(_) | Value::Series(_));

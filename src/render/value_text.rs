@@ -1,10 +1,11 @@
 //! Values as text.
 
 use super::integers::{address, decimal, hex_byte, signed};
+use super::stack::Lines;
 use super::style::Style;
 use super::{heatmap, hist, series, stack};
 use crate::terminal::Canvas;
-use crate::value::Value;
+use crate::value::{MapView, Value};
 
 /// Appends a value.
 pub fn value(v: &Value, style: Style, to: &mut Vec<u8>) {
@@ -66,6 +67,35 @@ pub fn key(v: &Value, style: Style, to: &mut Vec<u8>) {
     if let Value::Tuple(items) = v { elements(items, style, to) } else { value(v, style, to) }
 }
 
+/// The keys of a map, in which stacks share frames.
+pub struct Keys<'a> {
+    style: Style<'a>,
+    /// If the map has many.
+    lines: Option<Lines<'a>>,
+}
+
+/// The number of keys from which on lines are kept.
+const MANY: usize = 1000;
+
+impl<'a> Keys<'a> {
+    /// Those of this map.
+    pub fn of(view: &MapView, style: Style<'a>) -> Self {
+        Self { style, lines: (view.entries.len() >= MANY).then(|| Lines::new(style)) }
+    }
+
+    /// Appends a key, as [`key`] does.
+    pub fn key(&mut self, v: &Value, to: &mut Vec<u8>) {
+        let Some(lines) = &mut self.lines else { return key(v, self.style, to) };
+        let parts = if let Value::Tuple(parts) = v { parts } else { std::slice::from_ref(v) };
+        for (i, part) in parts.iter().enumerate() {
+            if i > 0 {
+                to.extend_from_slice(separator(self.style));
+            }
+            if let Value::Stack(stack) = part { lines.stack(stack, to) } else { value(part, self.style, to) }
+        }
+    }
+}
+
 /// Appends bytes: printable ASCII unchanged, all others as `\xHH`.
 pub fn escaped(bytes: &[u8], to: &mut Vec<u8>) {
     for b in bytes {
@@ -79,7 +109,12 @@ pub fn escaped(bytes: &[u8], to: &mut Vec<u8>) {
 }
 
 fn elements(items: &[Value], style: Style, to: &mut Vec<u8>) {
-    separated(items, if style.compact { b"," } else { b", " }, style, to);
+    separated(items, separator(style), style, to);
+}
+
+/// What is between the parts of a tuple.
+fn separator(style: Style<'_>) -> &'static [u8] {
+    if style.compact { b"," } else { b", " }
 }
 
 fn separated(items: &[Value], separator: &[u8], style: Style, to: &mut Vec<u8>) {
@@ -105,4 +140,44 @@ fn record(fields: &[(String, Value)], style: Style, to: &mut Vec<u8>) {
         value(v, style, to);
     }
     to.extend_from_slice(close);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::random::Random;
+    use crate::value::{Frame, FrameTable, FramesBuilder, Stack, StackMode};
+
+    #[test]
+    fn keys_of_many_are_like_others() {
+        let frame =
+            |n: u64| Frame { addr: 0x1000 + n, symbol: (!n.is_multiple_of(3)).then(|| format!("f{n}\x1b")), offset: n, ..Frame::default() };
+        let table = Arc::new(FrameTable::default());
+        let mut all = FramesBuilder::new(Arc::clone(&table), 0);
+        let numbers: Vec<u32> = (0..50).map(|n| all.push(frame(n))).collect();
+        let mut random = Random::new(1);
+        let mut stack = |kernel: bool, mode: StackMode| {
+            let mut frames = FramesBuilder::new(Arc::clone(&table), 0);
+            (0..random.below(5)).for_each(|_| frames.push_number(numbers[random.below(50) as usize]));
+            let own = random.below(4) == 0;
+            let frames = if own { (0..2).map(frame).collect() } else { frames.finish() };
+            Value::Stack(Stack { mode, kernel, frames })
+        };
+        for (compact, visible) in [(false, false), (true, false), (false, true)] {
+            let style = Style { trailer: b"..", compact, visible };
+            let mut keys = Keys { style, lines: Some(Lines::new(style)) };
+            for n in 0..300 {
+                let user = stack(false, if n % 10 == 0 { StackMode::Raw } else { StackMode::Bpftrace });
+                let one = Value::Tuple(vec![user.clone(), stack(true, StackMode::Perf), Value::Uint(n)]);
+                for v in [user, one, Value::Uint(n)] {
+                    let (mut expected, mut shown) = (Vec::new(), Vec::new());
+                    key(&v, style, &mut expected);
+                    keys.key(&v, &mut shown);
+                    assert_eq!(String::from_utf8_lossy(&shown), String::from_utf8_lossy(&expected));
+                }
+            }
+        }
+    }
 }

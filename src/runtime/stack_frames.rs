@@ -61,7 +61,7 @@ mod tests {
         };
         let (first, _) = stack(&[1, 2]);
         let (second, len) = stack(&[2, 3]);
-        assert_eq!((first.numbers().1[1], len), (second.numbers().1[0], 3));
+        assert_eq!((first.numbers().1.iter().next_back(), len), (second.numbers().1.iter().next(), 3));
         let (full, _) = stack(&(0..MAX_FRAMES as u64).collect::<Vec<_>>());
         let (next, len) = stack(&[2]);
         assert_eq!((len, next.iter().map(|f| f.addr).collect::<Vec<_>>()), (1, vec![2]));

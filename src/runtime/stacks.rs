@@ -2,8 +2,8 @@
 //! empties it, so the number of stacks in a run is not limited. An ID depends on the frames only, so a stack that recurs after
 //! it was copied has the same ID.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
+use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
 use super::load::{Loaded, MapFd};
@@ -97,7 +97,7 @@ impl Stacks {
     }
 
     fn len(&self) -> usize {
-        self.by_id.values().map(|stacks| stacks.index.len()).sum()
+        self.by_id.values().map(|stacks| stacks.len).sum()
     }
 
     /// In milliseconds; it starts again after 49 days.
@@ -109,7 +109,7 @@ impl Stacks {
     fn discard_unused(&mut self) {
         let mut held: HashSet<u64, WordHash> = HashSet::default();
         for map in &self.stack_maps {
-            let is_known = |id: &u64| self.by_id.values().any(|stacks| stacks.index.contains_key(id));
+            let is_known = |id: &u64| self.by_id.values().any(|stacks| stacks.find(*id).is_some());
             let scanned = maps::scan(*map, |bytes| {
                 held.extend(bytes.windows(8).filter_map(|w| Some(u64::from_ne_bytes(w.try_into().ok()?))).filter(is_known));
             });
@@ -125,22 +125,37 @@ impl Stacks {
 }
 
 /// Stacks of one table. Each takes its difference from an address to the next, as numbers of variable length, in an array that all
-/// share: a million of 18 frames take 90 MB, of which half is the index.
+/// share: a million of 18 frames take 70 MB.
 #[derive(Default)]
 struct KeptStacks {
-    /// Places in `bytes` by ID.
-    index: HashMap<u64, usize, WordHash>,
-    /// For each stack when it was stored (four bytes), the number of frames, and the differences.
+    /// A hash table by ID, whose length is a power of two. An element is zero, or the place of a stack in `bytes`, with half of the
+    /// hash in its upper half. So neither a search nor a longer table reads other stacks.
+    index: Vec<u64>,
+    /// The number of stacks.
+    len: usize,
+    hash: WordHash,
+    /// An unused byte. Then, for each stack, its ID, when it was stored, the number of frames, and the differences.
     bytes: Vec<u8>,
 }
+
+/// Bytes of an ID and of a time.
+const ID: usize = size_of::<u64>();
+const TIME: usize = size_of::<u32>();
+
+/// The shortest hash table.
+const MIN_LEN: usize = 64;
 
 impl KeptStacks {
     /// Adds a stack, or notes that it was stored again. `now`: milliseconds since [`Stacks::start`].
     fn insert(&mut self, id: u64, frames: &[u64], now: u32) {
-        let at = match self.index.entry(id) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(new) => {
-                let at = *new.insert(self.bytes.len());
+        let place = match self.find(id) {
+            Some(place) => place,
+            None => {
+                // an unused byte, because zero is no place; stacks beyond the first 4 GiB are not kept
+                self.bytes.resize(self.bytes.len().max(1), 0);
+                let Ok(place) = u32::try_from(self.bytes.len()) else { return };
+                self.add(id, place);
+                self.bytes.extend(id.to_le_bytes());
                 self.bytes.extend([0; TIME]);
                 write_number(&mut self.bytes, frames.len() as u64);
                 let mut last = 0u64;
@@ -150,48 +165,86 @@ impl KeptStacks {
                     write_number(&mut self.bytes, (difference << 1 ^ difference >> 63) as u64);
                     last = *frame;
                 }
-                at
+                place
             }
         };
-        if let Some(time) = self.bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+        if let Some(time) = self.bytes.get_mut(place as usize + ID..).and_then(<[u8]>::first_chunk_mut) {
             *time = now.to_le_bytes();
         }
     }
 
     fn get(&self, id: u64) -> Option<Vec<u64>> {
-        let mut bytes = self.bytes.get(*self.index.get(&id)? + TIME..)?;
-        let frames = read_number(&mut bytes)?;
+        let (_, _, mut bytes) = self.head(self.find(id)?)?;
+        let count = usize::try_from(read_number(&mut bytes)?).ok()?;
+        // each has a byte at least
+        let mut frames = Vec::with_capacity(count.min(bytes.len()));
         let mut last = 0u64;
-        let mut next = || {
+        for _ in 0..count {
             let number = read_number(&mut bytes)?;
             last = last.wrapping_add(number >> 1 ^ (number & 1).wrapping_neg());
-            Some(last)
-        };
-        (0..frames).map(|_| next()).collect()
+            frames.push(last);
+        }
+        Some(frames)
+    }
+
+    /// The place of a stack.
+    fn find(&self, id: u64) -> Option<u32> {
+        let hash = self.hash.hash_one(id) as u32;
+        let elements = self.probe(hash).map_while(|at| self.index.get(at).copied().filter(|element| *element > 0));
+        let mut places = elements.filter(|element| (*element >> u32::BITS) as u32 == hash).map(|element| element as u32);
+        places.find(|place| self.head(*place).is_some_and(|(of, ..)| of == id))
+    }
+
+    /// Where elements with this hash may be in the table, in order.
+    fn probe(&self, hash: u32) -> impl Iterator<Item = usize> + use<> {
+        let len = self.index.len();
+        (0..len).map(move |step| (hash as usize).wrapping_add(step) & (len - 1))
+    }
+
+    /// Adds a stack to the table, which has none of this ID.
+    fn add(&mut self, id: u64, place: u32) {
+        self.len += 1;
+        // less than three quarters of the table are in use, so that a search is short
+        if self.len * 4 > self.index.len() * 3 {
+            let longer = vec![0; (self.index.len() * 2).max(MIN_LEN)];
+            let old = std::mem::replace(&mut self.index, longer);
+            old.into_iter().filter(|element| *element > 0).for_each(|element| self.add_element(element));
+        }
+        let hash = self.hash.hash_one(id) as u32;
+        self.add_element(u64::from(hash) << u32::BITS | u64::from(place));
+    }
+
+    fn add_element(&mut self, element: u64) {
+        let empty = self.probe((element >> u32::BITS) as u32).find(|at| self.index.get(*at) == Some(&0));
+        if let Some(to) = empty.and_then(|at| self.index.get_mut(at)) {
+            *to = element;
+        }
+    }
+
+    /// The ID and the time of a stack, and what follows them.
+    fn head(&self, place: u32) -> Option<(u64, u32, &[u8])> {
+        let (id, rest) = self.bytes.get(place as usize..)?.split_first_chunk()?;
+        let (time, rest) = rest.split_first_chunk()?;
+        Some((u64::from_le_bytes(*id), u32::from_le_bytes(*time), rest))
     }
 
     /// Keeps some stacks, by ID and the time when they were stored.
     fn retain(&mut self, keeps: impl Fn(u64, u32) -> bool) {
-        let old = std::mem::take(&mut self.bytes);
-        self.index.retain(|id, at| {
-            let Some((time, mut rest)) = old.get(*at..).and_then(<[u8]>::split_first_chunk) else { return false };
-            if !keeps(*id, u32::from_le_bytes(*time)) {
-                return false;
-            }
-            let all = rest;
+        let old = std::mem::take(self);
+        let mut place = 1;
+        while let Some((id, time, mut rest)) = old.head(place) {
             let frames = read_number(&mut rest).unwrap_or(0);
             (0..frames).for_each(|_| _ = read_number(&mut rest));
-            *at = self.bytes.len();
-            self.bytes.extend(time);
-            self.bytes.extend(all.get(..all.len() - rest.len()).unwrap_or_default());
-            true
-        });
-        self.index.shrink_to_fit();
+            let end = old.bytes.len() - rest.len();
+            if keeps(id, time) {
+                self.bytes.resize(self.bytes.len().max(1), 0);
+                self.add(id, self.bytes.len() as u32);
+                self.bytes.extend(old.bytes.get(place as usize..end).unwrap_or_default());
+            }
+            place = end as u32;
+        }
     }
 }
-
-/// Bytes of a time.
-const TIME: usize = size_of::<u32>();
 
 /// Appends a number: seven bits in each byte, the lowest first.
 fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
@@ -203,6 +256,7 @@ fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
 }
 
 /// Reads a number and moves `bytes` behind it.
+#[inline]
 fn read_number(bytes: &mut &[u8]) -> Option<u64> {
     let (mut number, mut shift) = (0u64, 0u32);
     loop {
@@ -234,11 +288,11 @@ mod tests {
         }
         stacks.insert(7, &near(7), 6);
         let most = stacks.bytes.len();
-        assert!(most <= 50 * stacks.index.len(), "{most}");
+        assert!(most <= 58 * stacks.len, "{most}");
         assert_eq!((stacks.get(1), stacks.get(2)), (Some(far.clone()), Some(Vec::new())));
         assert!((3..1000).all(|n| stacks.get(n) == Some(near(n))));
         stacks.retain(|id, time| id < 3 || time == 6 || id == 900);
-        assert_eq!(stacks.index.len(), 4);
+        assert_eq!(stacks.len, 4);
         assert!(stacks.bytes.len() < most / 10);
         assert_eq!((stacks.get(1), stacks.get(2), stacks.get(7)), (Some(far), Some(Vec::new()), Some(near(7))));
         assert_eq!((stacks.get(900), stacks.get(901)), (Some(near(900)), None));

@@ -440,11 +440,11 @@ impl Portable {
         if !Arc::ptr_eq(&self.from, table) {
             *self = Self { from: Arc::clone(table), ..Self::default() };
         }
-        let mut to = FramesBuilder::new(Arc::clone(&self.to), numbers.len());
-        for number in numbers {
-            match self.numbers.entry(*number) {
+        let mut to = FramesBuilder::new(Arc::clone(&self.to), frames.len());
+        for number in numbers.iter() {
+            match self.numbers.entry(number) {
                 hash_map::Entry::Occupied(known) => to.push_number(*known.get()),
-                hash_map::Entry::Vacant(new) => _ = new.insert(to.push(portable_frame(table.get(*number)))),
+                hash_map::Entry::Vacant(new) => _ = new.insert(to.push(portable_frame(table.get(number)))),
             }
         }
         to.finish()

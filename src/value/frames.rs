@@ -92,28 +92,54 @@ impl FrameTable {
     }
 }
 
+/// Numbers of frames. The frames of most runs are few, so that each number has as many bytes as the greatest of the stack needs.
+/// The size is the first byte, followed by the numbers, with the lowest byte first. No numbers need no bytes.
+#[derive(Clone, Default)]
+pub struct FrameNumbers(Box<[u8]>);
+
+impl FrameNumbers {
+    fn new(numbers: &[u32]) -> Self {
+        let Some(max) = numbers.iter().max() else { return Self::default() };
+        let size = (u32::BITS - max.leading_zeros()).div_ceil(u8::BITS).max(1) as usize;
+        let mut bytes = Vec::with_capacity(1 + size * numbers.len());
+        bytes.push(size as u8);
+        for number in numbers {
+            bytes.extend(number.to_le_bytes().iter().take(size));
+        }
+        Self(bytes.into_boxed_slice())
+    }
+
+    /// The numbers in order.
+    #[inline]
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = u32> + ExactSizeIterator {
+        let (size, bytes) = self.0.split_first().unwrap_or((&1, &[]));
+        let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |number, byte| number << u8::BITS | u32::from(*byte));
+        bytes.chunks_exact(usize::from(*size).max(1)).map(number)
+    }
+}
+
 /// The frames of a stack.
 #[derive(Clone)]
 pub struct Frames {
     table: Arc<FrameTable>,
-    numbers: Box<[u32]>,
+    numbers: FrameNumbers,
 }
 
 impl Frames {
     /// The frames in order.
     #[inline]
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Frame> + ExactSizeIterator {
-        self.numbers.iter().map(|number| self.table.get(*number))
+        self.numbers.iter().map(|number| self.table.get(number))
     }
 
     /// The number of frames.
     pub fn len(&self) -> usize {
-        self.numbers.len()
+        self.numbers.iter().len()
     }
 
     /// Is there none?
     pub fn is_empty(&self) -> bool {
-        self.numbers.is_empty()
+        self.len() == 0
     }
 
     /// The first frame.
@@ -130,14 +156,14 @@ impl Frames {
         let Self { table, numbers } = self;
         match Arc::try_unwrap(table) {
             // of this stack alone
-            Ok(FrameTable { first, added }) if added.get().is_none() && numbers.len() == first.len() => first.into_vec(),
-            Ok(table) => numbers.iter().map(|number| table.get(*number).clone()).collect(),
-            Err(table) => numbers.iter().map(|number| table.get(*number).clone()).collect(),
+            Ok(FrameTable { first, added }) if added.get().is_none() && numbers.iter().len() == first.len() => first.into_vec(),
+            Ok(table) => numbers.iter().map(|number| table.get(number).clone()).collect(),
+            Err(table) => numbers.iter().map(|number| table.get(number).clone()).collect(),
         }
     }
 
     /// The table, and the numbers of the frames in it.
-    pub fn numbers(&self) -> (&Arc<FrameTable>, &[u32]) {
+    pub fn numbers(&self) -> (&Arc<FrameTable>, &FrameNumbers) {
         (&self.table, &self.numbers)
     }
 }
@@ -158,8 +184,8 @@ impl std::fmt::Debug for Frames {
 impl FromIterator<Frame> for Frames {
     fn from_iter<T: IntoIterator<Item = Frame>>(frames: T) -> Self {
         let first: Box<[Frame]> = frames.into_iter().collect();
-        let numbers = (0..first.len() as u32).collect();
-        Self { table: Arc::new(FrameTable { first, added: OnceLock::new() }), numbers }
+        let numbers: Vec<u32> = (0..first.len() as u32).collect();
+        Self { table: Arc::new(FrameTable { first, added: OnceLock::new() }), numbers: FrameNumbers::new(&numbers) }
     }
 }
 
@@ -208,7 +234,7 @@ impl FramesBuilder {
     /// Appends the frames of another stack.
     pub fn extend(&mut self, frames: Cow<'_, Frames>) {
         if Arc::ptr_eq(&self.table, &frames.table) {
-            return self.numbers.extend_from_slice(&frames.numbers);
+            return self.numbers.extend(frames.numbers.iter());
         }
         let copies = match frames {
             Cow::Owned(frames) => frames.into_frames(),
@@ -229,7 +255,7 @@ impl FramesBuilder {
 
     /// The frames.
     pub fn finish(self) -> Frames {
-        Frames { table: self.table, numbers: self.numbers.into_boxed_slice() }
+        Frames { table: self.table, numbers: FrameNumbers::new(&self.numbers) }
     }
 }
 
@@ -262,6 +288,18 @@ mod tests {
         // numbers that are not in the table
         assert_eq!((table.get(5000), table.get(u32::MAX)), (&UNKNOWN, &UNKNOWN));
         assert_eq!(UNKNOWN, Frame::default());
+    }
+
+    #[test]
+    fn numbers_take_the_bytes_that_they_need() {
+        let edges = [0, 1, 0xff, 0x100, 0xffff, 0x1_0000, 0xff_ffff, 0x100_0000, u32::MAX];
+        for (max, size) in edges.into_iter().zip([1, 1, 1, 2, 2, 3, 3, 4, 4]) {
+            let numbers: Vec<u32> = edges.into_iter().filter(|number| *number <= max).chain([0]).collect();
+            let kept = FrameNumbers::new(&numbers);
+            assert_eq!((kept.0.len(), kept.iter().len()), (1 + size * numbers.len(), numbers.len()));
+            assert!(kept.iter().eq(numbers.iter().copied()) && kept.iter().rev().eq(numbers.into_iter().rev()));
+        }
+        assert_eq!((FrameNumbers::new(&[]).iter().next(), FrameNumbers::new(&[]).0.len()), (None, 0));
     }
 
     #[test]
