@@ -588,10 +588,10 @@ impl<'c> Gen<'_, 'c> {
 
     fn marked_call(&mut self, group: usize) -> Call<'c> {
         let frame = self.frame_of_call(group);
-        // The last return removes the mark. Otherwise, it remains until the next call with the same place.
+        // the last return removes the mark
         let is_removed = frame.is_none() || self.returns_of(group) == 1;
         let has_table = is_removed && !self.cx.env.settings.refuses(Mechanism::ThreadTable) && self.cx.env.sys.has(Feature::Fetch);
-        Call { gate: gate_of(group), frame, has_table }
+        Call { gate: gate_of(group), frame, is_removed, has_table }
     }
 
     /// A number that the entry and the return of a call have in common, but no other unfinished call of the same thread. None if

@@ -2,8 +2,10 @@
 //!
 //! Most marks are in a table, at a place that follows from the thread, the gate and the frame, because a look-up in a hash
 //! map takes some 40 ns, and adding and removing an element takes 290. As in `thread_table.rs`, a cell belongs to one call at a
-//! time ([`MarkCell::owner`]). If another call has it, the mark goes into a hash map, which forgets the oldest ones, so that calls
-//! that never return do not fill it. User space frees the cells of threads that have ended.
+//! time ([`MarkCell::owner`]). If another call has it, the mark goes into a hash map. User space removes the marks of threads that
+//! have ended. A call that finds the map full is counted as dropped, because its return may not pass.
+//!
+//! Where returns do not remove marks, the hash map forgets the oldest ones instead.
 
 use std::mem::offset_of;
 
@@ -11,17 +13,13 @@ use inkwell::values::{IntValue, PointerValue};
 
 use super::map::{MapDef, MapKind};
 use super::mem::U64;
-use super::shared::{CALL_MARKS, Gate, MARK_CELLS, MARKS_SECTION, MarkCell};
+use super::shared::{CALL_MARKS, Gate, MARK_CELLS, MARKS_SECTION, MAX_CALL_MARKS, MarkCell, RECENT_CALL_MARKS};
 use super::{Builder, Cmp};
 
-/// The maximum number of marks in the hash map.
-const MAX_MARKS: u32 = 16384;
+/// The maximum number of marks in a hash map that forgets the oldest ones.
+const MAX_RECENT_MARKS: u32 = 16384;
 /// In a mark, beside the shift of the weight plus one: the entry was an event.
 const IS_EVENT: u64 = 1 << 8;
-/// 2^64 divided by the golden ratio: see [`Cell::MULTIPLIER`](super::shared::Cell::MULTIPLIER).
-const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Another odd number, so that the frames of a thread are spread differently from threads.
-const FRAME_MULTIPLIER: u64 = 0xc2b2_ae3d_27d4_eb4f;
 
 /// A call whose entry and return have probes.
 #[derive(Clone, Copy)]
@@ -30,7 +28,9 @@ pub struct Call<'c> {
     pub gate: u32,
     /// Identifies it among the unfinished calls of its thread; none if there is only one.
     pub frame: Option<IntValue<'c>>,
-    /// Its mark may be in the table.
+    /// The return removes the mark. Otherwise, it remains until the next call with the same place.
+    pub is_removed: bool,
+    /// The mark may be in the table: only if the return removes it.
     pub has_table: bool,
 }
 
@@ -53,7 +53,9 @@ impl<'c> Builder<'_, 'c> {
             let (map, key) = self.place_in_map(call);
             let value = self.alloc(8);
             self.store(value, 0, 8, mark);
-            self.update(map, key, value);
+            let r = self.update(map, key, value);
+            let failed = self.cmp(Cmp::Slt, r, self.int(0));
+            self.if_(failed, |e| e.count_unmarked(call));
             return;
         };
         let is_own = self.has_mark(place);
@@ -87,6 +89,9 @@ impl<'c> Builder<'_, 'c> {
         self.if_(first, |e| {
             let one = e.int(1);
             e.store(refuses, 0, 8, one);
+            let is_unmarked = e.offset(e.gate(call.gate), offset_of!(Gate, has_unmarked) as u32);
+            let has_unmarked = e.load_volatile(is_unmarked, U64);
+            e.if_(has_unmarked, |e| e.count_thinned());
         });
         let Some(place) = self.place_in_table(call) else {
             let (map, key) = self.place_in_map(call);
@@ -180,7 +185,25 @@ impl<'c> Builder<'_, 'c> {
                 e.store(value, 0, 8, mark);
                 let r = e.update(map, key, value);
                 let failed = e.cmp(Cmp::Slt, r, e.int(0));
-                e.if_(failed, |e| e.add_overflow_of_marks(place, u64::MAX));
+                e.if_(failed, |e| {
+                    e.add_overflow_of_marks(place, u64::MAX);
+                    e.count_unmarked(call);
+                });
+            },
+        );
+    }
+
+    /// Counts a call as dropped because its mark could not be stored: its return does not pass. As long as no entry was refused, it
+    /// passes; then the first refusal counts it.
+    fn count_unmarked(&mut self, call: Call<'c>) {
+        let gate = self.gate(call.gate);
+        let has_refused = self.load_volatile(self.offset(gate, offset_of!(Gate, has_refused) as u32), U64);
+        self.if_else(
+            has_refused,
+            |e| e.count_thinned(),
+            |e| {
+                let one = e.int(1);
+                e.store_volatile(e.offset(gate, offset_of!(Gate, has_unmarked) as u32), one);
             },
         );
     }
@@ -201,8 +224,11 @@ impl<'c> Builder<'_, 'c> {
     }
 
     fn place_in_map(&mut self, call: Call<'c>) -> (PointerValue<'c>, PointerValue<'c>) {
-        let def = MapDef { kind: MapKind::LruHash, key_size: 16, value_size: 8, max_entries: MAX_MARKS, flags: 0 };
-        let map = self.declare_map(CALL_MARKS, def);
+        let (name, kind, max_entries) = match call.is_removed {
+            true => (CALL_MARKS, MapKind::Hash, MAX_CALL_MARKS),
+            false => (RECENT_CALL_MARKS, MapKind::LruHash, MAX_RECENT_MARKS),
+        };
+        let map = self.declare_map(name, MapDef { kind, key_size: 16, value_size: 8, max_entries, flags: 0 });
         let key = self.alloc(16);
         let word = self.thread_and_gate(call);
         self.store(key, 0, 8, word);
@@ -217,11 +243,11 @@ impl<'c> Builder<'_, 'c> {
         let all = self.data_global("mark_cells", MARKS_SECTION, MARK_CELLS * size_of::<MarkCell>() as u32);
         let word = self.thread_and_gate(call);
         let mixed = match call.frame {
-            Some(frame) => self.add(word, self.mul(frame, self.int(FRAME_MULTIPLIER))),
+            Some(frame) => self.add(word, self.mul(frame, self.int(MarkCell::FRAME_MULTIPLIER))),
             None => word,
         };
-        let hash = self.mul(mixed, self.int(MULTIPLIER));
-        let index = self.shr(hash, self.int((u64::BITS - MARK_CELLS.ilog2()).into()), false);
+        let hash = self.mul(mixed, self.int(MarkCell::MULTIPLIER));
+        let index = self.shr(hash, self.int(MarkCell::SHIFT.into()), false);
         let cell = self.offset_by(all, self.mul(index, self.int(size_of::<MarkCell>() as u64)));
         let owned = self.or(word, self.int(MarkCell::OWNED));
         Some(PlaceInTable { cell, frame: call.frame, owned })

@@ -12,14 +12,14 @@ use libbpf_rs::PrintLevel;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::libbpf_log;
-use super::shared::{CALL_MARKS, FOLLOWED, RING, SCRATCH};
+use super::shared::{CALL_MARKS, FOLLOWED, RECENT_CALL_MARKS, RING, SCRATCH};
 use super::sites::{CALLS, NAMES};
 use crate::failure::reason;
 use crate::linked::Object;
 use crate::system::bpf_object;
 
 /// Names of maps by which the loader recognizes those of rbt.
-const OWN_MAPS: [&str; 4] = [RING, SCRATCH, CALL_MARKS, FOLLOWED];
+const OWN_MAPS: [&str; 5] = [RING, SCRATCH, CALL_MARKS, RECENT_CALL_MARKS, FOLLOWED];
 /// The beginnings of such names.
 const OWN_MAP_PREFIXES: [&str; 6] = ["map_", NAMES, CALLS, "unwind_", "python_", "stacks_"];
 

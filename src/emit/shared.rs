@@ -35,6 +35,10 @@ pub const MARKS_SECTION: &str = ".bss.marks";
 pub const MARK_CELLS: u32 = 8192;
 /// The map of the calls whose cell is taken: keys are the thread's ID and, from bit 32 on, the gate; and the frame.
 pub const CALL_MARKS: &str = "marks";
+/// The maximum number of its marks.
+pub const MAX_CALL_MARKS: u32 = 65536;
+/// The map, with the same keys, of the calls whose returns do not remove the mark. It forgets the oldest ones.
+pub const RECENT_CALL_MARKS: &str = "recent_marks";
 /// The section (and so the map) of bytes that record which probes were hit; absent if unused.
 pub const HITS_SECTION: &str = ".data.hits";
 /// The section (and so the map) of words that record on which CPUs a trampoline's program is running; absent if the
@@ -373,6 +377,8 @@ pub struct Gate {
     pub step: AtomicU64,
     /// Not zero: an entry of a call was refused, or not traced for some time.
     pub has_refused: AtomicU64,
+    /// Not zero: a call that passed has no mark, because there were too many.
+    pub has_unmarked: AtomicU64,
     /// Not zero: the limit of events drops none of its runs.
     pub keeps_events: AtomicU64,
 }
@@ -403,6 +409,18 @@ impl MarkCell {
     pub const OWNED: u64 = 1 << 62;
     /// In [`MarkCell::owner`]: the mark is not yet written.
     pub const TAKEN: u64 = 1 << 63;
+    /// 2^64 divided by the golden ratio: see [`Cell::MULTIPLIER`].
+    pub const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+    /// Another odd number, so that the frames of a thread are spread differently from threads.
+    pub const FRAME_MULTIPLIER: u64 = 0xc2b2_ae3d_27d4_eb4f;
+    /// The number of bits of the product that are not part of the index.
+    pub const SHIFT: u32 = u64::BITS - MARK_CELLS.ilog2();
+
+    /// The index of a call's cell, by the key of its mark.
+    pub const fn index(thread_and_gate: u64, frame: u64) -> usize {
+        let mixed = thread_and_gate.wrapping_add(frame.wrapping_mul(Self::FRAME_MULTIPLIER));
+        (mixed.wrapping_mul(Self::MULTIPLIER) >> Self::SHIFT) as usize
+    }
 }
 
 /// A thread's place in the table of a map: see `emit/thread_table.rs`.

@@ -342,12 +342,14 @@ fn read_batches(fd: MapFd) -> io::Result<Entries> {
     Ok(all)
 }
 
-/// Removes the elements with these keys.
-pub(super) fn remove_if(fd: MapFd, which: &dyn Fn(&[u8]) -> bool) -> io::Result<()> {
+/// Removes the elements with these keys. Calls `removed` with each that was still there.
+pub(super) fn remove_if(fd: MapFd, which: &dyn Fn(&[u8]) -> bool, removed: &dyn Fn(&[u8])) -> io::Result<()> {
     let all = read_batches(fd)?;
     for (key, _) in all.iter().flat_map(|piece| elements(fd, piece)).filter(|(key, _)| which(key)) {
         // SAFETY: the key has the size of the map's keys. An error: it is gone.
-        unsafe { libbpf_sys::bpf_map_delete_elem(fd.fd, ptr(key)) };
+        if unsafe { libbpf_sys::bpf_map_delete_elem(fd.fd, ptr(key)) } == 0 {
+            removed(key);
+        }
     }
     Ok(())
 }
