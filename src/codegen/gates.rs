@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::adding::added;
 use super::artifact::Sampling;
-use super::{Gen, ScriptCx, latency_pairs, rate_limits, value_flow};
+use super::{Gen, ScriptCx, latency_pairs, nesting, rate_limits, value_flow};
 use crate::builtins::{self, Codegen, MapId};
 use crate::emit::{Builder, Call, Cmp, IntValue};
 use crate::probes::{Attach, Env, ProbeSite, syscall};
@@ -79,9 +79,12 @@ pub(super) fn sampling(script: &hir::Script, env: &Env) -> Vec<Sampling> {
             true => by_returns.contains(map) && !by_entries.contains(map),
             false => by_all.contains(map),
         };
+        let of = |indices: &[usize]| indices.iter().filter_map(|k| probes.get(*k)).collect::<Vec<_>>();
+        let is_table = |map| !is_aggregation(map, script) && by_entries.contains(&map) && !by_returns.contains(&map);
+        let numbers_calls = |map: &MapId| nesting::counts_calls(*map, &of(&entries), &of(&returns), &is_table);
         // the value of an aggregation is that of all earlier calls
-        let remembers =
-            members.iter().any(|k| maps.get(*k).is_some_and(|m| m.read.iter().any(|map| ordered.contains(map) || is_old(k, map))));
+        let depends = |k: &usize, map: &MapId| ordered.contains(map) || is_old(k, map) && !numbers_calls(map);
+        let remembers = members.iter().any(|k| maps.get(*k).is_some_and(|m| m.read.iter().any(|map| depends(k, map))));
         (!remembers && !entries.is_empty() && (members.len() == 1 || !returns.is_empty() && is_apart && follow)).then_some(entries)
     };
     let is_alone = |i: usize| members(i).len() == 1;
@@ -177,16 +180,7 @@ fn guarded(body: &[hir::Stmt]) -> &[hir::Stmt] {
 /// Does the body only delete elements, which is no event?
 fn only_deletes(probe: &hir::Probe) -> bool {
     let body = guarded(&probe.body);
-    !body.is_empty() && body.iter().all(|s| matches!(&s.kind, StmtKind::Expr(e) if is_delete(e)))
-}
-
-fn is_delete(e: &Expr) -> bool {
-    match &e.kind {
-        ExprKind::Call(call) => builtins::is_delete(call.row),
-        ExprKind::Cast(of, _) => is_delete(of),
-        ExprKind::Block(stmts, value) => stmts.is_empty() && is_delete(value),
-        _ => false,
-    }
+    !body.is_empty() && body.iter().all(|s| latency_pairs::delete_call(s).is_some())
 }
 
 /// Maps from which a body always deletes the thread's element, so that nothing remains for a later call.

@@ -92,7 +92,8 @@ fn only_elements(cond: &hir::Expr, maps: &mut Vec<MapId>) -> bool {
     }
 }
 
-fn is_thread(key: &hir::Expr) -> bool {
+/// Is it the ID of the thread?
+pub(super) fn is_thread(key: &hir::Expr) -> bool {
     match &key.kind {
         ExprKind::Cast(inner, _) => is_thread(inner),
         ExprKind::Call(call) => builtins::is_thread_id(call.row) && call.args.is_empty(),
@@ -102,12 +103,30 @@ fn is_thread(key: &hir::Expr) -> bool {
 
 /// The map from which a statement deletes the thread's element.
 pub(super) fn deletes(stmt: &hir::Stmt) -> Option<MapId> {
-    let StmtKind::Expr(hir::Expr { kind: ExprKind::Call(call), .. }) = &stmt.kind else { return None };
-    if !builtins::is_delete(call.row) {
-        return None;
-    }
-    match call.args.as_slice() {
+    match delete_call(stmt)?.args.as_slice() {
         [CallArg::Map(map), CallArg::Value(key)] | [CallArg::Element(map, key)] if is_thread(key) => Some(*map),
+        _ => None,
+    }
+}
+
+/// The call, if the statement only deletes an element.
+pub(super) fn delete_call(stmt: &hir::Stmt) -> Option<&hir::Call> {
+    let StmtKind::Expr(e) = &stmt.kind else { return None };
+    delete_call_of(e)
+}
+
+fn delete_call_of(e: &hir::Expr) -> Option<&hir::Call> {
+    match &e.kind {
+        ExprKind::Call(call) => builtins::is_delete(call.row).then_some(call),
+        ExprKind::Cast(of, _) => delete_call_of(of),
+        // the value of `_ = delete(…)`
+        ExprKind::Block(stmts, value) => {
+            if stmts.is_empty() {
+                delete_call_of(value)
+            } else {
+                None
+            }
+        }
         _ => None,
     }
 }

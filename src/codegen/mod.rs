@@ -30,6 +30,7 @@ mod latency_pairs;
 mod limits;
 mod loop_variables;
 mod lower;
+mod nesting;
 mod probe;
 mod rate_limits;
 mod reading;
