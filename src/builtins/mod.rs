@@ -700,6 +700,11 @@ pub fn is_thread_id(row: &Builtin) -> bool {
     process::is_thread_id(row)
 }
 
+/// Has it the same value at the entry and at the return of a call?
+pub fn is_same_at_both_ends(row: &Builtin) -> bool {
+    process::is_of_task(row) || symbols::is_function(row)
+}
+
 /// Does a use of it ask whether the current process descends from the command?
 pub fn is_followed(row: &Builtin) -> bool {
     process::is_followed(row)
@@ -748,6 +753,11 @@ pub fn changes_map(row: &Builtin) -> bool {
 /// Does its result depend on how often it was true before?
 pub fn limits_rate(row: &Builtin) -> bool {
     sampling::limits_rate(row)
+}
+
+/// Does its result depend on how often it was called before?
+pub fn remembers_calls(row: &Builtin) -> bool {
+    sampling::remembers_calls(row)
 }
 
 /// Does it print as a line of text (rather than a stack)?

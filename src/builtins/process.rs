@@ -26,6 +26,7 @@ const NAMESPACE: &[Param] = &[Param::optional("namespace", Accepts::Word(&["init
 const TASK: &[Param] = &[Param::optional("task", Accepts::Addr)];
 
 const TID: &str = "tid";
+const PID: &str = "pid";
 const NAME_OF_TASK: &str = "comm";
 const CURRENT_TASK: &str = "curtask";
 /// The name of the builtin that tells whether the current process descends from the command.
@@ -34,6 +35,10 @@ const HAS_COMMAND: &str = "has_cpid";
 
 pub(super) fn is_thread_id(row: &Builtin) -> bool {
     row.name == TID
+}
+
+pub(super) fn is_of_task(row: &Builtin) -> bool {
+    [PID, TID, NAME_OF_TASK, CURRENT_TASK].contains(&row.name)
 }
 
 pub(super) fn is_argument(row: &Builtin, invocation: &Invocation) -> bool {
@@ -47,7 +52,7 @@ pub(super) fn is_followed(row: &Builtin) -> bool {
 
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
-        name: "pid",
+        name: PID,
         params: NAMESPACE,
         returns: Returns::By(in_namespace),
         needs: ContextFeatures::NONE,

@@ -27,6 +27,10 @@ pub(super) fn limits_rate(row: &Builtin) -> bool {
     row.name == RATE_LIMIT
 }
 
+pub(super) fn remembers_calls(row: &Builtin) -> bool {
+    ROWS.iter().any(|own| own.name == row.name)
+}
+
 const RATE_LIMIT: &str = "ratelimit";
 
 pub(super) const ROWS: &[Builtin] = &[

@@ -1,12 +1,14 @@
 //! Which runs of probes a limit may drop (`--max-overhead`, `--max-events`).
 //!
-//! A probe on the returns of calls follows a probe on their entries: both run for a call, or neither does. Otherwise, probes
+//! A probe on the returns of calls follows a probe on their entries: both run for a call, or neither does. They may pass values to
+//! each other by maps in which each call has its own element (`passing.rs`). Otherwise, probes
 //! that share a map without aggregation depend on each other in unknown ways, such as the start of a request that another
 //! thread completes. Dropping some of their runs would make the results of the others wrong, so these probes always run, or
 //! are detached together, and a limit of events applies to the records that they send. An aggregation that a probe reads or
 //! from which it removes elements is like a map without one. This includes a probe that reads what its earlier runs have written,
-//! probes whose counts `ratelimit` bounds, probes that begin and end spans of the timeline, and at the prompt, where other entries
-//! may use the same maps, all that use a map without aggregation. All other probes are independent, even at the same place.
+//! probes whose counts `ratelimit` bounds, probes that end the run or call imported functions, probes that begin and end spans of the
+//! timeline, and at the prompt, where other entries may use the same maps, all that use a map without aggregation. All other probes
+//! are independent, even at the same place.
 //!
 //! A probe that only deletes elements always runs. If it is detached, so are those that store them.
 
@@ -16,7 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::adding::added;
 use super::artifact::Sampling;
-use super::{Gen, ScriptCx, latency_pairs, nesting, rate_limits, value_flow};
+use super::bounds::{calls_foreign, ends_run};
+use super::{Gen, ScriptCx, latency_pairs, nesting, passing, rate_limits, value_flow};
 use crate::builtins::{self, Codegen, MapId};
 use crate::emit::{Builder, Call, Cmp, IntValue};
 use crate::probes::{Attach, Env, ProbeSite, syscall};
@@ -41,6 +44,8 @@ pub(super) fn sampling(script: &hir::Script, env: &Env) -> Vec<Sampling> {
     let calls = |i: usize| calls.get(i).and_then(Option::as_ref);
     let costs = |i: usize| probes.get(i).is_some_and(costs);
     let limited = |i: usize| probes.get(i).is_some_and(is_limited);
+    // what a run does concerns later ones in unknown ways
+    let outlasts = |i: usize| probes.get(i).is_some_and(|probe| ends_run(probe) || calls_foreign(probe));
     let ordered = ordered_aggregations(script);
     let maps: Vec<PlainMaps> = probes.iter().map(|p| PlainMaps::of(p, script, &ordered)).collect();
     // what a probe that only deletes elements does depends on others only if it reads something else
@@ -74,24 +79,29 @@ pub(super) fn sampling(script: &hir::Script, env: &Env) -> Vec<Sampling> {
         let written =
             |of: &[usize]| -> BTreeSet<MapId> { of.iter().filter_map(|k| maps.get(*k)).flat_map(|m| m.written.clone()).collect() };
         let (by_all, by_entries, by_returns) = (written(&members), written(&entries), written(&returns));
-        // a value of an earlier call, which may have been dropped
-        let is_old = |k: &usize, map: &MapId| match returns.contains(k) {
-            true => by_returns.contains(map) && !by_entries.contains(map),
-            false => by_all.contains(map),
-        };
         let of = |indices: &[usize]| indices.iter().filter_map(|k| probes.get(*k)).collect::<Vec<_>>();
         let is_table = |map| !is_aggregation(map, script) && by_entries.contains(&map) && !by_returns.contains(&map);
-        let numbers_calls = |map: &MapId| nesting::counts_calls(*map, &of(&entries), &of(&returns), &is_table);
+        let read: BTreeSet<MapId> = members.iter().filter_map(|k| maps.get(*k)).flat_map(|m| m.read.clone()).collect();
+        let counts = |map: &MapId| nesting::counts_calls(*map, &of(&entries), &of(&returns), &is_table);
+        let counters: BTreeSet<MapId> = read.into_iter().filter(counts).collect();
+        let is_of_call = |map: &MapId| passing::is_of_call(*map, &of(&entries), &of(&returns), &counters);
+        // a value of an earlier call, or of another thread's, which may have been dropped
+        let is_old = |k: &usize, map: &MapId| match returns.contains(k) {
+            true => by_returns.contains(map) && !by_entries.contains(map) || by_entries.contains(map) && !is_of_call(map),
+            false => by_all.contains(map),
+        };
         // the value of an aggregation is that of all earlier calls
-        let depends = |k: &usize, map: &MapId| ordered.contains(map) || is_old(k, map) && !numbers_calls(map);
+        let depends = |k: &usize, map: &MapId| ordered.contains(map) || is_old(k, map) && !counters.contains(map);
         let remembers = members.iter().any(|k| maps.get(*k).is_some_and(|m| m.read.iter().any(|map| depends(k, map))));
-        (!remembers && !entries.is_empty() && (members.len() == 1 || !returns.is_empty() && is_apart && follow)).then_some(entries)
+        let outlast = members.iter().any(|k| outlasts(*k));
+        (!remembers && !outlast && !entries.is_empty() && (members.len() == 1 || !returns.is_empty() && is_apart && follow))
+            .then_some(entries)
     };
     let is_alone = |i: usize| members(i).len() == 1;
     // its runs depend on no other runs
     let is_independent = |i: usize| {
         let of_entry = invocation.shares_maps && maps.get(i).is_some_and(|m| !m.other.is_empty());
-        is_alone(i) && !of_entry && maps.get(i).is_some_and(|m| !m.depends_on_itself(&ordered))
+        is_alone(i) && !of_entry && !outlasts(i) && maps.get(i).is_some_and(|m| !m.depends_on_itself(&ordered))
     };
     // a return without common maps follows the first entry of the same calls
     let followed = |i: usize| -> Option<usize> {
@@ -170,7 +180,7 @@ fn are_disjoint(all: &[&Calls]) -> bool {
 }
 
 /// The statements of a body that the predicate lets through.
-fn guarded(body: &[hir::Stmt]) -> &[hir::Stmt] {
+pub(super) fn guarded(body: &[hir::Stmt]) -> &[hir::Stmt] {
     match body {
         [hir::Stmt { kind: StmtKind::If { then, else_: otherwise, .. }, .. }] if otherwise.is_empty() => then,
         _ => body,
@@ -178,7 +188,7 @@ fn guarded(body: &[hir::Stmt]) -> &[hir::Stmt] {
 }
 
 /// Does the body only delete elements, which is no event?
-fn only_deletes(probe: &hir::Probe) -> bool {
+pub(super) fn only_deletes(probe: &hir::Probe) -> bool {
     let body = guarded(&probe.body);
     !body.is_empty() && body.iter().all(|s| latency_pairs::delete_call(s).is_some())
 }
@@ -208,13 +218,13 @@ pub(super) fn changed_by(node: hir::Node) -> impl Iterator<Item = MapId> {
 }
 
 /// Visits the body of a probe and the functions that it calls.
-fn visit_probe(probe: &hir::Probe, visit: &mut dyn FnMut(hir::Node)) {
+pub(super) fn visit_probe(probe: &hir::Probe, visit: &mut dyn FnMut(hir::Node)) {
     hir::visit(&probe.body, visit);
     probe.functions.iter().for_each(|f| hir::visit(&f.body, visit));
 }
 
 /// Has it a cost that a limit applies to?
-fn costs(probe: &hir::Probe) -> bool {
+pub(super) fn costs(probe: &hir::Probe) -> bool {
     probe.sites.iter().any(|site| site.attach.properties().is_limited)
 }
 
@@ -224,7 +234,7 @@ fn is_limited(probe: &hir::Probe) -> bool {
 }
 
 /// Does a map have an aggregation?
-fn is_aggregation(map: MapId, script: &hir::Script) -> bool {
+pub(super) fn is_aggregation(map: MapId, script: &hir::Script) -> bool {
     script.maps.get(map).is_some_and(|map| matches!(map.value, Type::Agg(_)))
 }
 
@@ -242,7 +252,7 @@ fn ordered_aggregations(script: &hir::Script) -> BTreeSet<MapId> {
 }
 
 /// The maps from which a probe may remove elements.
-fn removed_from(probe: &hir::Probe) -> BTreeSet<MapId> {
+pub(super) fn removed_from(probe: &hir::Probe) -> BTreeSet<MapId> {
     let mut found = BTreeSet::new();
     let mut visit = |node: hir::Node| {
         if let hir::Node::Expr(Expr { kind: ExprKind::Call(call), .. }) = node {
@@ -316,6 +326,12 @@ impl PlainMaps {
     fn of(probe: &hir::Probe, script: &hir::Script, ordered: &BTreeSet<MapId>) -> Self {
         let bounds = rate_limits::bounding(probe);
         let mut uses: BTreeMap<MapId, Uses> = BTreeMap::new();
+        let mut ignored: BTreeSet<*const hir::Call> = BTreeSet::new();
+        visit_probe(probe, &mut |node| {
+            if let hir::Node::Stmt(stmt) = node {
+                ignored.extend(latency_pairs::whole_call(stmt).map(std::ptr::from_ref));
+            }
+        });
         let mut visit = |node: hir::Node| {
             let mut used = |map: MapId, more: Uses| {
                 let of = uses.entry(map).or_default();
@@ -349,7 +365,9 @@ impl PlainMaps {
                             Some(false) => used(SPANS, Uses { reads: 1, ..one }),
                             None => {}
                         }
-                        removed_by(call).for_each(|map| used(map, Uses { removes: 1, ..one }));
+                        // its result says whether an element was there
+                        let reads = u32::from(!ignored.contains(&std::ptr::from_ref(call)));
+                        removed_by(call).for_each(|map| used(map, Uses { removes: 1, reads, ..one }));
                         if removed_by(call).next().is_none() {
                             call.args.iter().for_each(|arg| match arg {
                                 hir::CallArg::Map(map) | hir::CallArg::Element(map, _) => used(*map, Uses { reads: 1, ..one }),
@@ -422,7 +440,9 @@ pub(super) fn weights(script: &hir::Script, settings: &Settings, sampling: &[Sam
         };
         let entries: Vec<usize> = sampling.iter().enumerate().filter(decides).map(|(i, _)| i).collect();
         let deciding = if entries.is_empty() { vec![index] } else { entries };
-        for map in changed(probe) {
+        // if it ends the run, all values depend on it
+        let changed = if ends_run(probe) { (0..script.maps.len()).collect() } else { changed(probe) };
+        for map in changed {
             if let Some(by) = by_map.get_mut(map) {
                 by.extend(&deciding);
             }
@@ -437,7 +457,7 @@ pub(super) fn weights(script: &hir::Script, settings: &Settings, sampling: &[Sam
         }
     }
     for (by, maps) in computed {
-        for map in value_flow::dependents(script, &maps, &|_, _| true) {
+        for map in value_flow::dependents_of(script, &maps) {
             if let Some(of) = by_map.get_mut(map) {
                 of.extend(&by);
             }
@@ -447,7 +467,7 @@ pub(super) fn weights(script: &hir::Script, settings: &Settings, sampling: &[Sam
 }
 
 /// The maps that a probe changes.
-fn changed(probe: &hir::Probe) -> BTreeSet<MapId> {
+pub(super) fn changed(probe: &hir::Probe) -> BTreeSet<MapId> {
     let mut found = BTreeSet::new();
     visit_probe(probe, &mut |node| found.extend(changed_by(node)));
     found
@@ -457,29 +477,13 @@ fn changed(probe: &hir::Probe) -> BTreeSet<MapId> {
 pub(super) fn sources(script: &hir::Script, env: &Env) -> Vec<Vec<MapId>> {
     let mut by_map = vec![Vec::new(); script.maps.len()];
     for source in (0..script.maps.len()).filter(|_| env.invocation.shares_maps) {
-        for map in value_flow::dependents(script, &BTreeSet::from([source]), &|_, _| true) {
+        for map in value_flow::dependents_of(script, &BTreeSet::from([source])) {
             if let Some(of) = by_map.get_mut(map).filter(|_| map != source) {
                 of.push(source);
             }
         }
     }
     by_map
-}
-
-/// By map: lost events can make its values too high as well as too low, and its elements wrong. They are removed by events, or
-/// depend on other maps that events change.
-pub(super) fn unbounded(script: &hir::Script, adding: &BTreeSet<MapId>) -> BTreeSet<MapId> {
-    let events = || script.probes.iter().filter(|probe| costs(probe));
-    let removed: BTreeSet<MapId> = events().flat_map(removed_from).collect();
-    let by_events: BTreeSet<MapId> = events().flat_map(changed).collect();
-    // A value that an event stores for another one, such as the time of a request, is there or not.
-    let uses = |probe: usize, map: MapId| {
-        let is_stored = !is_aggregation(map, script) && !adding.contains(&map);
-        !(is_stored && script.probes.get(probe).is_some_and(costs))
-    };
-    let mut found = value_flow::dependents(script, &by_events, &uses);
-    found.extend(removed);
-    found
 }
 
 /// By probe that only deletes elements: the probes that store elements in the same maps. If it is detached, so are they.

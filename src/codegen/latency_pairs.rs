@@ -63,7 +63,7 @@ fn writes(probe: &hir::Probe, map: MapId) -> bool {
 }
 
 /// Maps whose elements for this thread are all that the predicate tests, and that the body always deletes.
-fn deleted_maps(probe: &hir::Probe) -> Vec<MapId> {
+pub(super) fn deleted_maps(probe: &hir::Probe) -> Vec<MapId> {
     let [hir::Stmt { kind: StmtKind::If { cond, then, else_: otherwise }, .. }] = probe.body.as_slice() else { return Vec::new() };
     let mut returns = false;
     hir::visit(then, &mut |node| returns |= matches!(node, hir::Node::Stmt(s) if matches!(s.kind, StmtKind::Return(_))));
@@ -92,11 +92,11 @@ fn only_elements(cond: &hir::Expr, maps: &mut Vec<MapId>) -> bool {
     }
 }
 
-/// Is it the ID of the thread?
+/// Is it the ID of the thread, or the task?
 pub(super) fn is_thread(key: &hir::Expr) -> bool {
     match &key.kind {
         ExprKind::Cast(inner, _) => is_thread(inner),
-        ExprKind::Call(call) => builtins::is_thread_id(call.row) && call.args.is_empty(),
+        ExprKind::Call(call) => (builtins::is_thread_id(call.row) || builtins::is_current_task(call.row)) && call.args.is_empty(),
         _ => false,
     }
 }
@@ -111,18 +111,23 @@ pub(super) fn deletes(stmt: &hir::Stmt) -> Option<MapId> {
 
 /// The call, if the statement only deletes an element.
 pub(super) fn delete_call(stmt: &hir::Stmt) -> Option<&hir::Call> {
-    let StmtKind::Expr(e) = &stmt.kind else { return None };
-    delete_call_of(e)
+    whole_call(stmt).filter(|call| builtins::is_delete(call.row))
 }
 
-fn delete_call_of(e: &hir::Expr) -> Option<&hir::Call> {
+/// The call, if the statement is nothing else: it ignores the result.
+pub(super) fn whole_call(stmt: &hir::Stmt) -> Option<&hir::Call> {
+    let StmtKind::Expr(e) = &stmt.kind else { return None };
+    call_of(e)
+}
+
+fn call_of(e: &hir::Expr) -> Option<&hir::Call> {
     match &e.kind {
-        ExprKind::Call(call) => builtins::is_delete(call.row).then_some(call),
-        ExprKind::Cast(of, _) => delete_call_of(of),
+        ExprKind::Call(call) => Some(call),
+        ExprKind::Cast(of, _) => call_of(of),
         // the value of `_ = delete(…)`
         ExprKind::Block(stmts, value) => {
             if stmts.is_empty() {
-                delete_call_of(value)
+                call_of(value)
             } else {
                 None
             }

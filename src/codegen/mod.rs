@@ -18,6 +18,7 @@
 mod adding;
 mod alike;
 pub mod artifact;
+mod bounds;
 mod chunk;
 mod double_buffer;
 mod event;
@@ -31,6 +32,7 @@ mod limits;
 mod loop_variables;
 mod lower;
 mod nesting;
+mod passing;
 mod probe;
 mod rate_limits;
 mod reading;
@@ -366,7 +368,7 @@ fn compile_within(
     let weights = gates::weights(script, env.settings, &sampling);
     let (uses_followed, has_return_addresses) = (probe::uses_followed(script), probe::has_return_addresses(script, env));
     let value_sources = gates::sources(script, env);
-    let (unbounded, storing) = (gates::unbounded(script, &adding), gates::storing(script, &sampling));
+    let (unbounded, storing) = (bounds::unbounded(script, &adding), gates::storing(script, &sampling));
     let (coupled, unlimited) = (gates::coupled(script, env, &sampling), gates::unlimited(script, env.settings, &sampling));
     let script_cx = ScriptCx { cx, script, sources, lines, env: *env, hits, sampling, adding, uses_followed, has_return_addresses };
     let compiled_programs = script_cx.programs();
@@ -489,14 +491,19 @@ fn declare_maps(cx: &CodegenCx, script: &hir::Script, env: &Env) {
     }
 }
 
-/// The position of a span for messages, and the text of its line.
+/// The longest line that messages show, in bytes. Each place in the script has a copy of its line.
+const MAX_LINE: usize = 4096;
+
+/// The position of a span for messages, and the text of its line, unless it is too long.
 fn source_position(sources: &[Source], lines: &[Lines], span: Span) -> (Pos, String) {
     let index = usize::from(span.source);
     match (sources.get(index), lines.get(index)) {
         (Some(s), Some(lines)) => {
             let (line, col) = lines.line_col(s, span.start);
             let end = lines.line_col(s, span.end);
-            (Pos { file: s.name.clone(), line, col, end, ..Pos::default() }, lines.line(s, line).to_string())
+            let text = lines.line(s, line);
+            let text = if text.len() > MAX_LINE { "" } else { text };
+            (Pos { file: s.name.clone(), line, col, end, ..Pos::default() }, text.to_string())
         }
         _ => (Pos::default(), String::new()),
     }

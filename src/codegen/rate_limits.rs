@@ -25,8 +25,9 @@ pub(super) fn bounding(probe: &hir::Probe) -> BTreeSet<MapId> {
         hir::visit(body, &mut |node| all.extend(rate_limit_of(node)));
         let mut harmless = BTreeSet::new();
         let mut visit = |node: hir::Node| {
-            if let hir::Node::Stmt(hir::Stmt { kind: StmtKind::If { cond, then, else_: otherwise }, .. }) = node
+            if let hir::Node::Stmt(hir::Stmt { kind: StmtKind::If { cond, then, else_: otherwise }, span, .. }) = node
                 && ![then, otherwise].iter().any(|block| has_lasting_effect(block, body, probe))
+                && !has_lasting_effect(&[hir::Stmt { kind: StmtKind::Expr(cond.clone()), span: *span }], body, probe)
             {
                 cond.visit(&mut |node| harmless.extend(rate_limit_of(node)));
             }

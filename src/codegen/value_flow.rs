@@ -10,15 +10,29 @@ use crate::syntax::ast::BinOp;
 /// Does what the script adds to the map, or whether it adds, depend on the map? `@max += $x - @max` only looks like a sum, and so do
 /// `if ($x > @max) { $d = $x - @max; @max += $d; }` and the same by way of another map or a function.
 pub(super) fn adds_to_itself(script: &hir::Script, map: MapId) -> bool {
-    Flow::through(script, &BTreeSet::from([map]), &|_, _| true, |flow| flow.adds_to_sources).adds_to_sources
+    let maps = BTreeSet::from([map]);
+    Flow::through(script, &Sources { maps: &maps, uses: &|_, _| true, limits_rate: false }, |flow| flow.adds_to_sources).adds_to_sources
+}
+
+/// What the question is about.
+pub(super) struct Sources<'a> {
+    /// The values of these maps
+    pub maps: &'a BTreeSet<MapId>,
+    /// where a probe, by its number, uses them in the sense of the question,
+    pub uses: &'a dyn Fn(usize, MapId) -> bool,
+    /// and the results of builtins that depend on how often they were called.
+    pub limits_rate: bool,
 }
 
 /// The maps whose elements depend on the values of these maps: what the elements are, and whether they exist. These maps are among
 /// them only if they depend on each other or on themselves. A number that is added to a value does not depend on the value.
-///
-/// `uses` tells whether a probe, by its number, uses the values of a map in the sense of the question.
-pub(super) fn dependents(script: &hir::Script, of: &BTreeSet<MapId>, uses: &dyn Fn(usize, MapId) -> bool) -> BTreeSet<MapId> {
-    let flow = Flow::through(script, of, uses, |_| false);
+pub(super) fn dependents_of(script: &hir::Script, maps: &BTreeSet<MapId>) -> BTreeSet<MapId> {
+    dependents(script, &Sources { maps, uses: &|_, _| true, limits_rate: false })
+}
+
+/// The same for what the question is about.
+pub(super) fn dependents(script: &hir::Script, sources: &Sources) -> BTreeSet<MapId> {
+    let flow = Flow::through(script, sources, |_| false);
     if flow.ends_run { (0..script.maps.len()).collect() } else { flow.dependents }
 }
 
@@ -27,10 +41,7 @@ type Scope = (usize, Option<FunctionId>);
 
 /// Where the values of maps go. It errs on the side of too many places.
 struct Flow<'a> {
-    /// See [`dependents`].
-    uses: &'a dyn Fn(usize, MapId) -> bool,
-    /// The maps.
-    sources: &'a BTreeSet<MapId>,
+    sources: &'a Sources<'a>,
     /// They decide when the run ends, and so on all values.
     ends_run: bool,
     /// Maps whose elements depend on them.
@@ -40,6 +51,11 @@ struct Flow<'a> {
     results: BTreeSet<Scope>,
     /// Functions that are called under a condition which depends on them.
     guarded: BTreeSet<Scope>,
+    /// Variables and maps whose addresses are taken. Imported functions may write to them,
+    addressed_vars: BTreeSet<(Scope, VarId)>,
+    addressed_maps: BTreeSet<MapId>,
+    /// and keep what they get, which depends on the sources.
+    foreign: bool,
     /// The rest of the body depends on them, because of a `return`, `break` or `continue` under such a condition.
     left: bool,
     /// What is added to one of the maps depends on them.
@@ -48,15 +64,23 @@ struct Flow<'a> {
 
 impl<'a> Flow<'a> {
     /// Follows the values to all places, or until it `suffices`.
-    fn through(
-        script: &hir::Script,
-        sources: &'a BTreeSet<MapId>,
-        uses: &'a dyn Fn(usize, MapId) -> bool,
-        suffices: fn(&Self) -> bool,
-    ) -> Self {
+    fn through(script: &hir::Script, sources: &'a Sources<'a>, suffices: fn(&Self) -> bool) -> Self {
         let (dependents, vars, results, guarded) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let ends_run = false;
-        let mut flow = Self { uses, sources, ends_run, dependents, vars, results, guarded, left: false, adds_to_sources: false };
+        let (addressed_vars, addressed_maps) = (BTreeSet::new(), BTreeSet::new());
+        let mut flow = Self {
+            sources,
+            ends_run,
+            dependents,
+            vars,
+            results,
+            guarded,
+            addressed_vars,
+            addressed_maps,
+            foreign: false,
+            left: false,
+            adds_to_sources: false,
+        };
         // what a probe has stored, the others read
         loop {
             let before = flow.size();
@@ -67,6 +91,10 @@ impl<'a> Flow<'a> {
                     flow.body(scope, &f.body, flow.guarded.contains(&scope));
                 }
             }
+            if flow.foreign {
+                flow.vars.extend(&flow.addressed_vars);
+                flow.dependents.extend(&flow.addressed_maps);
+            }
             if suffices(&flow) || flow.size() == before {
                 return flow;
             }
@@ -75,11 +103,11 @@ impl<'a> Flow<'a> {
 
     /// Does a value of the map that a body reads depend on the maps?
     fn is_source(&self, scope: Scope, map: MapId) -> bool {
-        (self.sources.contains(&map) || self.dependents.contains(&map)) && (self.uses)(scope.0, map)
+        self.sources.maps.contains(&map) && (self.sources.uses)(scope.0, map) || self.dependents.contains(&map)
     }
 
     fn size(&self) -> usize {
-        self.dependents.len() + self.vars.len() + self.results.len() + self.guarded.len()
+        self.dependents.len() + self.vars.len() + self.results.len() + self.guarded.len() + usize::from(self.foreign)
     }
 
     fn body(&mut self, scope: Scope, stmts: &[Stmt], guarded: bool) {
@@ -116,7 +144,7 @@ impl<'a> Flow<'a> {
                 let by_key = key.as_ref().is_some_and(|key| self.depends(scope, key, guarded)) || guarded;
                 let addend = added(*map, key.as_ref(), value).map(|(_, addend)| addend);
                 let depends = self.depends(scope, addend.unwrap_or(value), guarded) || by_key;
-                self.adds_to_sources |= addend.is_some() && depends && self.sources.contains(map);
+                self.adds_to_sources |= addend.is_some() && depends && self.sources.maps.contains(map);
                 self.set_map(*map, depends);
             }
             StmtKind::Aggregate { map, key, call } => {
@@ -186,14 +214,16 @@ impl<'a> Flow<'a> {
             }
             ExprKind::StepMap { map, key, .. } => {
                 let by_key = key.as_ref().is_some_and(|key| self.depends(scope, key, guarded));
-                self.adds_to_sources |= guarded && self.sources.contains(map);
+                self.adds_to_sources |= guarded && self.sources.maps.contains(map);
                 self.set_map(*map, by_key || guarded);
                 self.is_source(scope, *map)
             }
             ExprKind::AddrOf(a) => {
-                // a function may write to the address
                 if let ExprKind::Map(map, _) = &a.kind {
-                    self.set_map(*map, guarded);
+                    self.addressed_maps.insert(*map);
+                }
+                if let ExprKind::Var(var) = &a.kind {
+                    self.addressed_vars.insert((scope, *var));
                 }
                 self.depends(scope, a, guarded)
             }
@@ -228,7 +258,8 @@ impl<'a> Flow<'a> {
                 for e in args {
                     any |= self.depends(scope, e, guarded);
                 }
-                any
+                self.foreign |= any || guarded;
+                self.foreign
             }
             ExprKind::CallFn(id, args) => {
                 let callee = (scope.0, Some(*id));
@@ -248,22 +279,42 @@ impl<'a> Flow<'a> {
         if guarded && builtins::ends_probe(call.row) {
             self.ends_run = true;
         }
-        let removes = builtins::removes(call.row);
-        let mut any = false;
+        let mut any = self.sources.limits_rate && builtins::remembers_calls(call.row);
         for arg in &call.args {
             any |= match arg {
                 CallArg::Value(e) => self.depends(scope, e, guarded),
-                CallArg::Map(map) => {
-                    self.set_map(*map, removes && guarded);
-                    self.is_source(scope, *map)
-                }
-                CallArg::Element(map, key) => {
-                    let by_key = self.depends(scope, key, guarded);
-                    self.set_map(*map, removes && (by_key || guarded));
-                    by_key || self.is_source(scope, *map)
-                }
+                CallArg::Map(map) => self.is_source(scope, *map),
+                CallArg::Element(map, key) => self.depends(scope, key, guarded) || self.is_source(scope, *map),
                 CallArg::Word(_) | CallArg::Type(_) => false,
             };
+        }
+        if builtins::removes(call.row) {
+            for arg in &call.args {
+                match arg {
+                    // the values of the others are keys
+                    CallArg::Map(map) => {
+                        let by_key = self.depends_on_keys(scope, call, guarded);
+                        self.set_map(*map, by_key || guarded);
+                    }
+                    CallArg::Element(map, key) => {
+                        let by_key = self.depends(scope, key, guarded);
+                        self.set_map(*map, by_key || guarded);
+                    }
+                    CallArg::Value(_) | CallArg::Word(_) | CallArg::Type(_) => {}
+                }
+            }
+        }
+        any
+    }
+
+    fn depends_on_keys(&mut self, scope: Scope, call: &Call, guarded: bool) -> bool {
+        let keys = call.args.iter().filter_map(|arg| match arg {
+            CallArg::Value(e) => Some(e),
+            CallArg::Map(_) | CallArg::Element(..) | CallArg::Word(_) | CallArg::Type(_) => None,
+        });
+        let mut any = false;
+        for key in keys {
+            any |= self.depends(scope, key, guarded);
         }
         any
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use super::load::MapFd;
 use super::maps;
 use super::test_run;
-use crate::codegen::artifact::MarkCell;
+use crate::codegen::artifact::{CALL_MARKS, MarkCell, RECENT_CALL_MARKS};
 
 /// The marks of unfinished calls, if a limit concerns calls.
 #[derive(Clone, Copy)]
@@ -20,14 +20,14 @@ pub(super) struct CallMarks {
 }
 
 impl CallMarks {
-    /// The cells of the mapped section, and the maps of the other marks.
+    /// The cells of the mapped section, and the maps of the other marks by their names.
     ///
     /// # Safety
     ///
     /// `mapped` is null, or points to `size` bytes that outlive the result.
-    pub unsafe fn new(maps: [Option<MapFd>; 2], mapped: *mut c_void, size: usize) -> Self {
+    pub unsafe fn new(map: &dyn Fn(&str) -> Option<MapFd>, mapped: *mut c_void, size: usize) -> Self {
         let count = if mapped.is_null() { 0 } else { size / size_of::<MarkCell>() };
-        Self { maps, first: mapped.cast_const().cast(), count }
+        Self { maps: [CALL_MARKS, RECENT_CALL_MARKS].map(map), first: mapped.cast_const().cast(), count }
     }
 
     fn cells(&self) -> &[MarkCell] {

@@ -325,17 +325,19 @@ impl<'a> RunContext<'a> {
         add_weights(self.own_weights(map), of_others)
     }
 
-    /// What is computed from estimates of other runs is one.
-    fn weights_of_sources(&self, map: &Map) -> Option<Weights> {
-        let estimates = self.estimates.as_ref()?;
-        let sources = map.sources.iter().filter_map(|source| self.manifest.maps.get(*source));
-        sources.fold(None, |sum, source| add_weights(sum, estimates.of_others(&source.name)))
+    /// Reports to the runs that share maps with this one on which maps the values of its own depend.
+    pub(super) fn publish_sources(&self) {
+        let Some(estimates) = &self.estimates else { return };
+        for map in self.manifest.maps.iter().filter(|map| !map.sources.is_empty()) {
+            let sources = map.sources.iter().filter_map(|source| self.manifest.maps.get(*source));
+            estimates.publish_sources(&map.name, sources.map(|source| source.name.clone()).collect());
+        }
     }
 
     /// Reports to the runs that share maps with this one how far their values are estimates.
     pub(super) fn publish_weights(&self) {
         let Some(estimates) = &self.estimates else { return };
-        for map in self.manifest.maps.iter().filter(|map| !map.weighted_by.is_empty() || !map.sources.is_empty()) {
+        for map in self.manifest.maps.iter().filter(|map| !map.weighted_by.is_empty()) {
             if let Some(weights) = self.own_weights(map) {
                 let is_detached = self.throttle.as_ref().is_some_and(|throttle| throttle.is_detached(&map.weighted_by));
                 estimates.publish(&map.name, weights, is_detached);
@@ -348,9 +350,7 @@ impl<'a> RunContext<'a> {
         let counters = self.loaded.state.probe_counters(&map.weighted_by);
         let detached = self.throttle.as_ref().map_or(Duration::ZERO, |throttle| throttle.detached_time(&map.weighted_by));
         let (passed, detached_ms) = (counters.ran, detached.as_millis() as u64);
-        let own =
-            (counters.sampled_out > 0 || detached_ms > 0).then(|| Weights { passed, runs: passed + counters.sampled_out, detached_ms });
-        add_weights(own, self.weights_of_sources(map))
+        (counters.sampled_out > 0 || detached_ms > 0).then(|| Weights { passed, runs: passed + counters.sampled_out, detached_ms })
     }
 
     /// A line for standard error.

@@ -23,6 +23,8 @@ struct Run {
     detached_maps: BTreeSet<String>,
     /// The maps of which its probes need all values that other runs store.
     used_maps: BTreeSet<String>,
+    /// The maps on whose values the elements of its maps depend.
+    sources: BTreeMap<String, BTreeSet<String>>,
     /// How to reach it.
     remote: Option<Arc<Remote>>,
 }
@@ -69,6 +71,11 @@ impl EstimatesOfRun {
     pub(super) fn publish(&self, map: &str, weights: Weights, is_detached: bool) {
         let published = Published { weights, detached_since: is_detached.then(Instant::now) };
         self.with_run(|run| _ = run.weights.insert(map.into(), published));
+    }
+
+    /// Reports that the elements of a map depend on the values of others.
+    pub(super) fn publish_sources(&self, map: &str, sources: BTreeSet<String>) {
+        self.with_run(|run| _ = run.sources.insert(map.into(), sources));
     }
 
     /// Reports a step.
@@ -127,11 +134,19 @@ impl EstimatesOfRun {
         });
     }
 
-    /// Those of a map by all other runs.
+    /// Those of a map by all other runs: of what they have added to it, and to the maps on which its values depend.
     pub(super) fn of_others(&self, map: &str) -> Option<Weights> {
         let runs = self.all.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        let others = runs.iter().filter(|(number, _)| Some(**number) != self.run);
-        others.filter_map(|(_, run)| run.weights.get(map).map(Published::now)).fold(None, |sum, of| add_weights(sum, Some(of)))
+        let is_own = |number: usize| Some(number) == self.run;
+        let own = reached(&runs, map, &is_own);
+        let all = reached(&runs, map, &|_| true);
+        let of_run = |number: usize, run: &Run| {
+            // what this run knows itself is not among them
+            let names = all.iter().filter(|name| !is_own(number) || !own.contains(*name));
+            let each = names.filter_map(|name| run.weights.get(name).map(Published::now));
+            each.reduce(|a, b| a.or_worse(&b))
+        };
+        runs.iter().map(|(number, run)| of_run(*number, run)).fold(None, add_weights)
     }
 
     fn with_run(&self, change: impl FnOnce(&mut Run)) {
@@ -139,4 +154,17 @@ impl EstimatesOfRun {
             change(self.all.runs.lock().unwrap_or_else(PoisonError::into_inner).entry(run).or_default());
         }
     }
+}
+
+/// The map, and those on which its values depend according to these runs.
+fn reached(runs: &BTreeMap<usize, Run>, map: &str, of: &dyn Fn(usize) -> bool) -> BTreeSet<String> {
+    let mut found = BTreeSet::from([map.to_string()]);
+    let mut next = vec![map.to_string()];
+    while let Some(map) = next.pop() {
+        let sources = runs.iter().filter(|(number, _)| of(**number)).filter_map(|(_, run)| run.sources.get(&map)).flatten();
+        let new: Vec<String> = sources.filter(|source| !found.contains(*source)).cloned().collect();
+        found.extend(new.iter().cloned());
+        next.extend(new);
+    }
+    found
 }

@@ -24,10 +24,9 @@ use super::unwind::{self as unwind_tables, Unwind};
 use super::verifier_log::VerifierError;
 use super::{NoRoomForName, attach_target, unloadable, verifier_log};
 use crate::codegen::artifact::{
-    ARGUMENTS_SECTION, Artifact, AttachSite, CALL_MARKS, CALLS, FAILURES_SECTION, FOLLOWED, Failures, GATES_SECTION, HITS_SECTION,
-    LoadConstants, MARKS_SECTION, Manifest, Map, NAMES, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, ProbeCounters, Program,
-    RECENT_CALL_MARKS, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, TALLIES_SECTION, THREADS_SECTION, ThreadTable, second,
-    stacks_name, unwind,
+    ARGUMENTS_SECTION, Artifact, AttachSite, CALLS, FAILURES_SECTION, FOLLOWED, Failures, GATES_SECTION, HITS_SECTION, LoadConstants,
+    MARKS_SECTION, Manifest, Map, NAMES, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, ProbeCounters, Program, RING, SCRATCH,
+    SCRATCH_SLOTS, START_SECTION, STATE_SECTION, TALLIES_SECTION, THREADS_SECTION, ThreadTable, second, stacks_name, unwind,
 };
 use crate::emit::libbpf_log;
 use crate::failure::reason;
@@ -47,7 +46,7 @@ pub(super) struct Loaded {
     pub maps: Vec<MapFd>,
     /// The second copies of double-buffered maps.
     pub second_copies: Vec<Option<MapFd>>,
-    /// Unfinished calls whose entry passed its filter: see [`CALL_MARKS`].
+    /// Unfinished calls whose entry passed its filter: see [`CallMarks`].
     pub call_marks: CallMarks,
     /// Stack maps by their limit.
     pub stacks: BTreeMap<u32, MapFd>,
@@ -591,9 +590,7 @@ fn collect(
             .map(|(i, m)| m.double.map(|_| find(second(i))).transpose())
             .collect::<anyhow::Result<_>>()?,
         // SAFETY: libbpf's mapping, as above
-        call_marks: unsafe {
-            CallMarks::new([CALL_MARKS, RECENT_CALL_MARKS].map(|name| maps.get(name).copied()), marks.0, marks.1 as usize)
-        },
+        call_marks: unsafe { CallMarks::new(&|name| maps.get(name).copied(), marks.0, marks.1 as usize) },
         stacks: manifest.stacks.iter().map(|n| Ok((*n, find(stacks_name(*n))?))).collect::<anyhow::Result<_>>()?,
         ring,
         hits: maps.get(HITS_SECTION).copied(),

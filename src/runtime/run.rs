@@ -407,6 +407,7 @@ fn configure(context: &mut RunContext, options: &mut Options) {
     }
     context.scrapes.clone_from(&options.scrapes);
     context.estimates.clone_from(&options.estimates);
+    context.publish_sources();
     context.out_fd = options.out.take();
     context.totals = options.scrapes.is_some().then(|| Totals::new(context.settings.max_series));
     if let Some(wanted) = options.watched.take() {

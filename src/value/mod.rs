@@ -389,6 +389,13 @@ impl Weights {
             detached_ms: self.detached_ms.saturating_add(other.detached_ms),
         }
     }
+
+    /// The greater deviations of both, for values that depend on the same runs.
+    #[must_use]
+    pub fn or_worse(&self, other: &Self) -> Self {
+        let sampled = if other.factor() > self.factor() { other } else { self };
+        Self { detached_ms: self.detached_ms.max(other.detached_ms), ..*sampled }
+    }
 }
 
 /// The same, for values of which some may be estimates.

@@ -1,0 +1,47 @@
+//! Which values of an incomplete run have bounds: what is known of them although events were lost. A number of events can only be
+//! too low then, and so can a sum of what they add.
+
+use std::collections::BTreeSet;
+
+use super::gates::{changed, costs, is_aggregation, only_deletes, removed_from, visit_probe};
+use super::{latency_pairs, value_flow};
+use crate::builtins::{self, MapId};
+use crate::sema::hir::{self, Expr, ExprKind, Node};
+
+/// By map: lost events can make its values too high as well as too low, and its elements wrong. They are removed by events, or
+/// depend on other maps that events change, or on how often events have asked for something. If an event ends the run, so do all.
+pub(super) fn unbounded(script: &hir::Script, adding: &BTreeSet<MapId>) -> BTreeSet<MapId> {
+    let events = || script.probes.iter().filter(|probe| costs(probe));
+    if events().any(ends_run) {
+        return (0..script.maps.len()).collect();
+    }
+    let removed: BTreeSet<MapId> = events().flat_map(removed_from).collect();
+    let maps: BTreeSet<MapId> = events().flat_map(changed).collect();
+    // A value that an event stores for another one, such as the time of a request, is there or not.
+    let is_stored = |map: MapId| !is_aggregation(map, script) && !adding.contains(&map);
+    let takes = |probe: &hir::Probe, map: MapId| latency_pairs::deleted_maps(probe).contains(&map);
+    let uses = |probe: usize, map: MapId| {
+        let probe = script.probes.get(probe);
+        !(is_stored(map) && probe.is_some_and(|probe| costs(probe) && (takes(probe, map) || only_deletes(probe))))
+    };
+    let mut found = value_flow::dependents(script, &value_flow::Sources { maps: &maps, uses: &uses, limits_rate: true });
+    found.extend(removed);
+    found
+}
+
+/// Does the probe call imported functions, which may keep what they get?
+pub(super) fn calls_foreign(probe: &hir::Probe) -> bool {
+    let mut found = false;
+    visit_probe(probe, &mut |node| found |= matches!(node, Node::Expr(Expr { kind: ExprKind::CallForeign(..), .. })));
+    found
+}
+
+/// Does a run of the probe end the run of the script?
+pub(super) fn ends_run(probe: &hir::Probe) -> bool {
+    let mut found = false;
+    let mut visit = |node: hir::Node| {
+        found |= matches!(node, Node::Expr(Expr { kind: ExprKind::Call(call), .. }) if builtins::ends_probe(call.row));
+    };
+    visit_probe(probe, &mut visit);
+    found
+}
