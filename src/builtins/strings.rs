@@ -399,7 +399,7 @@ fn strcontains<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) 
     let found = match u.text(1) {
         Some([]) => e.int(1),
         // in place of a table and code for each literal
-        Some(literal) if e.is_split() && e.shares_code() && !literal.contains(&0) => {
+        Some(literal) if e.checks_once() && !literal.contains(&0) => {
             let needle_ptr = e.in_memory(needle);
             let place = e.find_text(text, cap, needle_ptr, needle.ty.size());
             e.cmp(Cmp::Ne, place, e.int(0))

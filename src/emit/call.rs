@@ -186,8 +186,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         number: IntValue<'c>,
         body: impl FnOnce(&mut Self, PointerValue<'c>, IntValue<'c>) -> IntValue<'c>,
     ) -> IntValue<'c> {
-        // the function does not get the weight of the run
-        if !self.program.is_split || self.program.weighted || !self.shares_code() || !self.target.atomic_fetch.holds() {
+        if !self.checks_once() {
             return body(self, memory, number);
         }
         let function = match self.module.get_function(name) {
@@ -290,6 +289,12 @@ impl<'a, 'c> Builder<'a, 'c> {
     /// that it checks once, which may take longer to run.
     pub fn is_split(&self) -> bool {
         self.program.is_split
+    }
+
+    /// Does [`Builder::on_memory_and_number`] call a function? It does not get the weight of the run, and kernels accept pointers in
+    /// such functions since Linux 5.12.
+    pub fn checks_once(&self) -> bool {
+        self.program.is_split && !self.program.weighted && self.shares_code() && self.target.atomic_fetch.holds()
     }
 
     /// Computes a number from another, in a long program by a function that the verifier checks once.

@@ -77,6 +77,10 @@ pub struct Slots {
 /// always exist.
 pub const IS_SET: u32 = 8;
 
+/// Before Linux 6.2, a key that a function gets as memory has to be copied to the stack for the helpers of maps. Kernels with CPU v4
+/// (6.6) are known to be later.
+const MAX_COPIED_KEY: u32 = 32;
+
 /// The kernel allocates elements when they are added: `BPF_F_NO_PREALLOC`.
 pub const NO_PREALLOC: u32 = 1;
 /// User space can map the elements of an array: `BPF_F_MMAPABLE`, since Linux 5.5.
@@ -250,7 +254,8 @@ impl<'c> Builder<'_, 'c> {
         if !self.shares_code() || !map.is_const() {
             return self.found_or_new(map, key, size, problem);
         }
-        if let (true, Some(key_size)) = (self.program.is_split && self.is_own_memory(key), self.key_size(map)) {
+        let fits = |size: &u32| self.target.v4 || *size <= MAX_COPIED_KEY;
+        if let (true, Some(key_size)) = (self.checks_once() && self.is_own_memory(key), self.key_size(map).filter(fits)) {
             return self.found_or_added(map, (key, key_size), size, problem);
         }
         let name = format!("element_{}_{}", map.get_name().to_string_lossy(), self.program.probe);
@@ -278,7 +283,12 @@ impl<'c> Builder<'_, 'c> {
         self.if_(missing, |e| {
             let name = format!("add_{}_{}", map.get_name().to_string_lossy(), e.program.probe);
             let number = problem.unwrap_or(e.int(0));
-            e.on_memory_and_number(&name, (key, key_size), number, |e, key, number| {
+            e.on_memory_and_number(&name, (key, key_size), number, |e, mut key, number| {
+                if !e.target.v4 {
+                    let copy = e.alloc_kept(key_size);
+                    e.copy(copy, key, key_size, 8);
+                    key = copy;
+                }
                 e.found_or_new(map, key, size, problem.map(|_| number));
                 e.int(0)
             });

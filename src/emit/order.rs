@@ -189,7 +189,7 @@ impl<'c> Builder<'_, 'c> {
     /// occur.
     pub fn find_text(&mut self, text: PointerValue<'c>, cap: u32, wanted: PointerValue<'c>, wanted_cap: u32) -> IntValue<'c> {
         let text = match self.rematerialize(text) {
-            text if self.is_split() && self.shares_code() && !self.is_scratch(text) => {
+            text if self.checks_once() && !self.is_scratch(text) => {
                 let ptr = self.alloc(cap.max(self.options.on_stack_limit + 1));
                 self.copy(ptr, text, cap, 8);
                 self.rematerialize(ptr)
