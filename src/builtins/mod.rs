@@ -702,7 +702,7 @@ pub fn is_thread_id(row: &Builtin) -> bool {
 
 /// Has it the same value at the entry and at the return of a call?
 pub fn is_same_at_both_ends(row: &Builtin) -> bool {
-    process::is_of_task(row) || symbols::is_function(row)
+    process::is_of_task(row)
 }
 
 /// Does a use of it ask whether the current process descends from the command?

@@ -11,12 +11,6 @@ const KERNEL: &str = "ksym_t";
 /// The address, and its process.
 const USER: &str = "usym_t";
 
-const FUNC: &str = "func";
-
-pub(super) fn is_function(row: &Builtin) -> bool {
-    row.name == FUNC
-}
-
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
         name: "ksym",
@@ -48,7 +42,7 @@ pub(super) const ROWS: &[Builtin] = &[
         example: "uprobe:libc:malloc { printf(\"%s\\n\", usym(reg(\"ip\"))); }",
     },
     Builtin {
-        name: FUNC,
+        name: "func",
         params: &[],
         returns: Returns::By(|f| {
             let env = f.env();

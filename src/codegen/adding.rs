@@ -52,7 +52,7 @@ fn without_casts(mut expr: &Expr) -> &Expr {
     expr
 }
 
-fn is_zero(value: &Expr) -> bool {
+pub(super) fn is_zero(value: &Expr) -> bool {
     without_casts(value).kind == ExprKind::Int(0)
 }
 

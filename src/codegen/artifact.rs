@@ -432,6 +432,10 @@ pub struct Map {
     /// Lost events can make its values too high as well as too low, and its elements wrong.
     #[serde(default)]
     pub unbounded: bool,
+    /// The group of calls whose ends pass values to each other by it: see [`Sampling::Entry`]. The elements of calls that are unfinished
+    /// when their probes are detached are for nobody.
+    #[serde(default)]
+    pub passed_by: Option<usize>,
 }
 
 /// A kind of record: `u32` index into [`Manifest::events`], `u32` zero, perhaps an [`Origin`], then the fields.

@@ -9,10 +9,11 @@ use crate::builtins::{self, MapId};
 use crate::sema::hir::{self, Expr, ExprKind, Node};
 
 /// By map: lost events can make its values too high as well as too low, and its elements wrong. They are removed by events, or
-/// depend on other maps that events change, or on how often events have asked for something. If an event ends the run, so do all.
+/// depend on other maps that events change, or on how often events have asked for something. If an event ends the run, or acts on what is
+/// traced, so do all.
 pub(super) fn unbounded(script: &hir::Script, adding: &BTreeSet<MapId>) -> BTreeSet<MapId> {
     let events = || script.probes.iter().filter(|probe| costs(probe));
-    if events().any(ends_run) {
+    if events().any(|probe| ends_run(probe) || acts(probe)) {
         return (0..script.maps.len()).collect();
     }
     let removed: BTreeSet<MapId> = events().flat_map(removed_from).collect();
@@ -24,7 +25,10 @@ pub(super) fn unbounded(script: &hir::Script, adding: &BTreeSet<MapId>) -> BTree
         let probe = script.probes.get(probe);
         !(is_stored(map) && probe.is_some_and(|probe| costs(probe) && (takes(probe, map) || only_deletes(probe))))
     };
-    let mut found = value_flow::dependents(script, &value_flow::Sources { maps: &maps, uses: &uses, limits_rate: true });
+    let mut found = value_flow::dependents(
+        script,
+        &value_flow::Sources { maps: &maps, uses: &uses, limits_rate: true, foreign: events().any(calls_foreign) },
+    );
     found.extend(removed);
     found
 }
@@ -43,5 +47,12 @@ pub(super) fn ends_run(probe: &hir::Probe) -> bool {
         found |= matches!(node, Node::Expr(Expr { kind: ExprKind::Call(call), .. }) if builtins::ends_probe(call.row));
     };
     visit_probe(probe, &mut visit);
+    found
+}
+
+/// Does the probe act on programs or on the machine, such as by a signal?
+pub(super) fn acts(probe: &hir::Probe) -> bool {
+    let mut found = false;
+    visit_probe(probe, &mut |node| found |= matches!(node, Node::Expr(Expr { kind: ExprKind::Call(call), .. }) if call.row.risky));
     found
 }

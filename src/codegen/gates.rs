@@ -6,8 +6,8 @@
 //! thread completes. Dropping some of their runs would make the results of the others wrong, so these probes always run, or
 //! are detached together, and a limit of events applies to the records that they send. An aggregation that a probe reads or
 //! from which it removes elements is like a map without one. This includes a probe that reads what its earlier runs have written,
-//! probes whose counts `ratelimit` bounds, probes that end the run or call imported functions, probes that begin and end spans of the
-//! timeline, and at the prompt, where other entries may use the same maps, all that use a map without aggregation. All other probes
+//! probes whose counts `ratelimit` bounds, probes that end the run, act on programs or call imported functions, probes that begin and end
+//! spans of the timeline, and at the prompt, where other entries may use the same maps, all that use a map without aggregation. All other probes
 //! are independent, even at the same place.
 //!
 //! A probe that only deletes elements always runs. If it is detached, so are those that store them.
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::adding::added;
 use super::artifact::Sampling;
-use super::bounds::{calls_foreign, ends_run};
+use super::bounds::{acts, calls_foreign, ends_run};
 use super::{Gen, ScriptCx, latency_pairs, nesting, passing, rate_limits, value_flow};
 use crate::builtins::{self, Codegen, MapId};
 use crate::emit::{Builder, Call, Cmp, IntValue};
@@ -45,7 +45,7 @@ pub(super) fn sampling(script: &hir::Script, env: &Env) -> Vec<Sampling> {
     let costs = |i: usize| probes.get(i).is_some_and(costs);
     let limited = |i: usize| probes.get(i).is_some_and(is_limited);
     // what a run does concerns later ones in unknown ways
-    let outlasts = |i: usize| probes.get(i).is_some_and(|probe| ends_run(probe) || calls_foreign(probe));
+    let outlasts = |i: usize| probes.get(i).is_some_and(|probe| ends_run(probe) || calls_foreign(probe) || acts(probe));
     let ordered = ordered_aggregations(script);
     let maps: Vec<PlainMaps> = probes.iter().map(|p| PlainMaps::of(p, script, &ordered)).collect();
     // what a probe that only deletes elements does depends on others only if it reads something else
@@ -240,7 +240,7 @@ pub(super) fn is_aggregation(map: MapId, script: &hir::Script) -> bool {
 
 /// The aggregations whose values the order of runs determines: probes that a limit applies to read them, or remove elements from
 /// them in runs that it may drop.
-fn ordered_aggregations(script: &hir::Script) -> BTreeSet<MapId> {
+pub(super) fn ordered_aggregations(script: &hir::Script) -> BTreeSet<MapId> {
     let of = |probe: &hir::Probe| {
         let mut found = if costs(probe) { read_as_value(probe) } else { BTreeSet::new() };
         if is_limited(probe) {
@@ -295,12 +295,12 @@ fn read_as_value(probe: &hir::Probe) -> BTreeSet<MapId> {
 
 /// The maps without aggregation that a probe uses: a value that another probe reads there must be the latest.
 #[derive(Default)]
-struct PlainMaps {
+pub(super) struct PlainMaps {
     /// To the values of these, it only adds.
-    added: BTreeSet<MapId>,
-    other: BTreeSet<MapId>,
+    pub added: BTreeSet<MapId>,
+    pub other: BTreeSet<MapId>,
     /// Those whose values it uses, and those whose values it sets.
-    read: BTreeSet<MapId>,
+    pub read: BTreeSet<MapId>,
     written: BTreeSet<MapId>,
     /// Those from which it removes elements.
     removed: BTreeSet<MapId>,
@@ -323,7 +323,7 @@ struct Uses {
 
 impl PlainMaps {
     /// Aggregations whose values the order of runs determines are like plain maps.
-    fn of(probe: &hir::Probe, script: &hir::Script, ordered: &BTreeSet<MapId>) -> Self {
+    pub fn of(probe: &hir::Probe, script: &hir::Script, ordered: &BTreeSet<MapId>) -> Self {
         let bounds = rate_limits::bounding(probe);
         let mut uses: BTreeMap<MapId, Uses> = BTreeMap::new();
         let mut ignored: BTreeSet<*const hir::Call> = BTreeSet::new();
@@ -440,8 +440,11 @@ pub(super) fn weights(script: &hir::Script, settings: &Settings, sampling: &[Sam
         };
         let entries: Vec<usize> = sampling.iter().enumerate().filter(decides).map(|(i, _)| i).collect();
         let deciding = if entries.is_empty() { vec![index] } else { entries };
-        // if it ends the run, all values depend on it
-        let changed = if ends_run(probe) { (0..script.maps.len()).collect() } else { changed(probe) };
+        // if it ends the run or acts on what is traced, all values depend on it
+        let mut changed = if ends_run(probe) || acts(probe) { (0..script.maps.len()).collect() } else { changed(probe) };
+        if calls_foreign(probe) {
+            changed.extend(value_flow::dependents_of(script, &BTreeSet::new(), true));
+        }
         for map in changed {
             if let Some(by) = by_map.get_mut(map) {
                 by.extend(&deciding);
@@ -457,7 +460,7 @@ pub(super) fn weights(script: &hir::Script, settings: &Settings, sampling: &[Sam
         }
     }
     for (by, maps) in computed {
-        for map in value_flow::dependents_of(script, &maps) {
+        for map in value_flow::dependents_of(script, &maps, false) {
             if let Some(of) = by_map.get_mut(map) {
                 of.extend(&by);
             }
@@ -477,7 +480,7 @@ pub(super) fn changed(probe: &hir::Probe) -> BTreeSet<MapId> {
 pub(super) fn sources(script: &hir::Script, env: &Env) -> Vec<Vec<MapId>> {
     let mut by_map = vec![Vec::new(); script.maps.len()];
     for source in (0..script.maps.len()).filter(|_| env.invocation.shares_maps) {
-        for map in value_flow::dependents_of(script, &BTreeSet::from([source])) {
+        for map in value_flow::dependents_of(script, &BTreeSet::from([source]), false) {
             if let Some(of) = by_map.get_mut(map).filter(|_| map != source) {
                 of.push(source);
             }

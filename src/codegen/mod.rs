@@ -367,7 +367,7 @@ fn compile_within(
     let adding = adding::maps(script);
     let weights = gates::weights(script, env.settings, &sampling);
     let (uses_followed, has_return_addresses) = (probe::uses_followed(script), probe::has_return_addresses(script, env));
-    let value_sources = gates::sources(script, env);
+    let (value_sources, passed_by) = (gates::sources(script, env), passing::passed_by(script, &sampling));
     let (unbounded, storing) = (bounds::unbounded(script, &adding), gates::storing(script, &sampling));
     let (coupled, unlimited) = (gates::coupled(script, env, &sampling), gates::unlimited(script, env.settings, &sampling));
     let script_cx = ScriptCx { cx, script, sources, lines, env: *env, hits, sampling, adding, uses_followed, has_return_addresses };
@@ -391,6 +391,7 @@ fn compile_within(
             coupled,
             sources: value_sources.get(id).cloned().unwrap_or_default(),
             unbounded: unbounded.contains(&id),
+            passed_by: passed_by.get(id).copied().flatten(),
         });
     let maps = maps.collect();
     let mut built = cx.build(dumps, known)?;

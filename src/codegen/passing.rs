@@ -6,28 +6,105 @@
 #![allow(clippy::wildcard_enum_match_arm)] // matches on few variants
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
-use super::adding::added;
-use super::gates::guarded;
+use super::adding::{added, is_zero};
+use super::artifact::Sampling;
+use super::gates::{PlainMaps, costs, guarded, ordered_aggregations};
 use super::latency_pairs::{delete_call, is_thread};
 use crate::builtins::{self, MapId};
+use crate::probes::ArgRef;
 use crate::sema::hir::{self, CallArg, Expr, ExprKind, Node, Stmt, StmtKind};
+use crate::syntax::ast::{BinOp, UnOp};
 
 /// Is it such a map? `counters` are the maps that count the calls of each thread.
 pub(super) fn is_of_call(map: MapId, entries: &[&hir::Probe], returns: &[&hir::Probe], counters: &BTreeSet<MapId>) -> bool {
-    let is_by_thread = |probe: &&hir::Probe| uses_by_thread(map, probe, counters);
+    let mut forms = BTreeSet::new();
+    let mut is_by_thread = |probe: &&hir::Probe| uses_by_thread(map, probe, counters, &mut forms);
+    let by_thread = entries.iter().chain(returns).all(&mut is_by_thread);
     let stored = || entries.iter().all(|probe| always_stores(map, probe));
     let deleted = || returns.iter().all(|probe| !mentions(map, probe) || always_deletes(map, probe));
-    entries.iter().chain(returns).all(is_by_thread) && (stored() || deleted())
+    // one element for each call
+    by_thread && forms.len() <= 1 && (stored() || deleted())
 }
 
-/// Does each run that its predicate lets through delete an element?
-fn always_deletes(map: MapId, probe: &hir::Probe) -> bool {
-    let deletes = |stmt: &Stmt| {
-        let args = delete_call(stmt).map(|call| call.args.as_slice());
-        matches!(args, Some([CallArg::Map(of), CallArg::Value(_)] | [CallArg::Element(of, _)]) if *of == map)
+/// By map: the group of calls whose ends pass values to each other by it, and nobody else does.
+pub(super) fn passed_by(script: &hir::Script, sampling: &[Sampling]) -> Vec<Option<usize>> {
+    let ordered = ordered_aggregations(script);
+    let group_of = |index: usize| match sampling.get(index) {
+        Some(Sampling::Entry { group } | Sampling::Return { group }) => Some(*group),
+        _ => None,
     };
-    !returns(&probe.body) && guarded(&probe.body).iter().any(deletes)
+    let limited: Vec<(usize, PlainMaps)> =
+        script.probes.iter().enumerate().filter(|(_, p)| costs(p)).map(|(i, p)| (i, PlainMaps::of(p, script, &ordered))).collect();
+    let of = |map: MapId| {
+        let users = || limited.iter().filter(|(_, maps)| maps.other.contains(&map) || maps.added.contains(&map));
+        let group = group_of(users().find(|(_, maps)| maps.read.contains(&map))?.0)?;
+        users().all(|(index, _)| group_of(*index) == Some(group)).then_some(group)
+    };
+    (0..script.maps.len()).map(of).collect()
+}
+
+/// Does each run that its predicate lets through delete the element, or set it to zero, if it is there?
+fn always_deletes(map: MapId, probe: &hir::Probe) -> bool {
+    let mut set = Vec::new();
+    hir::visit(&probe.body, &mut |node| match node {
+        Node::Stmt(Stmt { kind: StmtKind::SetVar(var, value), .. }) => set.push((*var, is_element(value, map, &BTreeSet::new()))),
+        Node::Stmt(Stmt { kind: StmtKind::ZeroVar(var), .. }) | Node::Expr(Expr { kind: ExprKind::StepVar { var, .. }, .. }) => {
+            set.push((*var, false));
+        }
+        _ => {}
+    });
+    let is_only = |var: &hir::VarId| set.iter().filter(|(other, _)| other == var).count() == 1;
+    let variables = set.iter().filter(|(var, is_element)| *is_element && is_only(var)).map(|(var, _)| *var).collect();
+    deletes_existing(map, guarded(&probe.body), &variables)
+}
+
+/// Do the statements delete the element if it is there? `variables` have its value.
+fn deletes_existing(map: MapId, stmts: &[Stmt], variables: &BTreeSet<hir::VarId>) -> bool {
+    for stmt in stmts {
+        let args = delete_call(stmt).map(|call| call.args.as_slice());
+        if matches!(args, Some([CallArg::Map(of), CallArg::Value(_)] | [CallArg::Element(of, _)]) if *of == map) {
+            return true;
+        }
+        match &stmt.kind {
+            StmtKind::SetMap { map: of, value, .. } if *of == map && is_zero(value) => return true,
+            StmtKind::If { cond, then, .. } if is_there(cond, map, variables) && deletes_existing(map, then, variables) => return true,
+            // there is nothing to delete
+            StmtKind::If { cond, else_: otherwise, .. } if is_absent(cond, map, variables) && !returns(otherwise) => {}
+            _ if returns(std::slice::from_ref(stmt)) => return false,
+            _ => {}
+        }
+    }
+    false
+}
+
+fn is_element(e: &Expr, map: MapId, variables: &BTreeSet<hir::VarId>) -> bool {
+    match &e.kind {
+        ExprKind::Cast(of, _) => is_element(of, map, variables),
+        ExprKind::Map(of, _) => *of == map,
+        ExprKind::Var(var) => variables.contains(var),
+        _ => false,
+    }
+}
+
+/// Is the condition true exactly if the element is there?
+fn is_there(cond: &Expr, map: MapId, variables: &BTreeSet<hir::VarId>) -> bool {
+    match &cond.kind {
+        ExprKind::Cast(of, _) => is_there(of, map, variables),
+        ExprKind::Binary(BinOp::Ne | BinOp::Gt, a, b) => is_element(a, map, variables) && is_zero(b),
+        ExprKind::Unary(UnOp::Not, of) => is_absent(of, map, variables),
+        _ => is_element(cond, map, variables),
+    }
+}
+
+fn is_absent(cond: &Expr, map: MapId, variables: &BTreeSet<hir::VarId>) -> bool {
+    match &cond.kind {
+        ExprKind::Cast(of, _) => is_absent(of, map, variables),
+        ExprKind::Binary(BinOp::Eq, a, b) => is_element(a, map, variables) && is_zero(b),
+        ExprKind::Unary(UnOp::Not, of) => is_there(of, map, variables),
+        _ => false,
+    }
 }
 
 fn returns(body: &[Stmt]) -> bool {
@@ -39,7 +116,7 @@ fn returns(body: &[Stmt]) -> bool {
 /// Does each run of the probe store an element? (What it adds to one depends on earlier runs.)
 fn always_stores(map: MapId, probe: &hir::Probe) -> bool {
     let stores = |stmt: &Stmt| match &stmt.kind {
-        StmtKind::SetMap { map: of, key, value } => *of == map && added(*of, key.as_ref(), value).is_none(),
+        StmtKind::SetMap { map: of, key, value } => *of == map && added(*of, key.as_ref(), value).is_none() && !is_zero(value),
         _ => false,
     };
     !returns(&probe.body) && probe.body.iter().any(stores)
@@ -56,12 +133,32 @@ fn mentions(map: MapId, probe: &hir::Probe) -> bool {
     found
 }
 
-/// Are all elements that the probe uses those of its thread?
-fn uses_by_thread(map: MapId, probe: &hir::Probe, counters: &BTreeSet<MapId>) -> bool {
+/// Are all elements that the probe uses those of its thread? Adds the forms of their keys.
+fn uses_by_thread(map: MapId, probe: &hir::Probe, counters: &BTreeSet<MapId>, forms: &mut BTreeSet<Vec<KeyPart>>) -> bool {
     let numbers = numbers_of_calls(&probe.body, counters);
     let mut all = true;
-    visit(probe, &mut |node| all &= keys(node, map).is_some_and(|keys| keys.into_iter().all(|key| is_by_thread(key, counters, &numbers))));
+    visit(probe, &mut |node| {
+        let of_keys =
+            keys(node, map).and_then(|keys| keys.into_iter().map(|key| form(key, counters, &numbers)).collect::<Option<Vec<_>>>());
+        match of_keys {
+            Some(found) => forms.extend(found),
+            None => all = false,
+        }
+    });
     all
+}
+
+/// A part of a key that is the same at both ends of a call.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum KeyPart {
+    Thread,
+    /// The number of the call.
+    Number,
+    Int(u64),
+    Text(Rc<[u8]>),
+    Builtin(&'static str),
+    /// The traced function.
+    Function,
 }
 
 /// The keys of the map's elements in a piece of a body. None if it uses the map in another way.
@@ -110,26 +207,29 @@ fn is_number(e: &Expr, counters: &BTreeSet<MapId>) -> bool {
     }
 }
 
-/// Is it the ID of the thread, perhaps with what all of its calls or both ends of one have in common?
-fn is_by_thread(key: &Expr, counters: &BTreeSet<MapId>, numbers: &BTreeSet<hir::VarId>) -> bool {
-    let ExprKind::Tuple(parts) = &key.kind else { return is_thread(key) };
-    let is_common = |e: &Expr| is_thread(e) || is_constant(e) || is_number(e, counters) || is_variable(e, numbers);
-    parts.iter().any(is_thread) && parts.iter().all(is_common)
+/// The parts of a key, one of which is the thread's ID.
+fn form(key: &Expr, counters: &BTreeSet<MapId>, numbers: &BTreeSet<hir::VarId>) -> Option<Vec<KeyPart>> {
+    let parts = match &key.kind {
+        ExprKind::Tuple(parts) => parts.iter().map(|part| key_part(part, counters, numbers)).collect::<Option<Vec<_>>>()?,
+        _ => vec![key_part(key, counters, numbers)?],
+    };
+    parts.contains(&KeyPart::Thread).then_some(parts)
 }
 
-fn is_constant(e: &Expr) -> bool {
-    match &e.kind {
-        ExprKind::Cast(of, _) => is_constant(of),
-        ExprKind::Int(_) | ExprKind::Str(_) => true,
-        ExprKind::Call(call) => builtins::is_same_at_both_ends(call.row) && call.args.is_empty(),
-        _ => false,
+fn key_part(e: &Expr, counters: &BTreeSet<MapId>, numbers: &BTreeSet<hir::VarId>) -> Option<KeyPart> {
+    if is_thread(e) {
+        return Some(KeyPart::Thread);
     }
-}
-
-fn is_variable(e: &Expr, numbers: &BTreeSet<hir::VarId>) -> bool {
     match &e.kind {
-        ExprKind::Cast(of, _) => is_variable(of, numbers),
-        ExprKind::Var(var) => numbers.contains(var),
-        _ => false,
+        ExprKind::Cast(of, _) => key_part(of, counters, numbers),
+        ExprKind::Int(number) => Some(KeyPart::Int(*number)),
+        ExprKind::Str(text) => Some(KeyPart::Text(text.clone())),
+        ExprKind::Context(ArgRef::Func) => Some(KeyPart::Function),
+        ExprKind::Call(call) => {
+            (builtins::is_same_at_both_ends(call.row) && call.args.is_empty()).then_some(KeyPart::Builtin(call.row.name))
+        }
+        ExprKind::Map(map, Some(key)) => (counters.contains(map) && is_thread(key)).then_some(KeyPart::Number),
+        ExprKind::Var(var) => numbers.contains(var).then_some(KeyPart::Number),
+        _ => None,
     }
 }

@@ -11,7 +11,8 @@ use crate::syntax::ast::BinOp;
 /// `if ($x > @max) { $d = $x - @max; @max += $d; }` and the same by way of another map or a function.
 pub(super) fn adds_to_itself(script: &hir::Script, map: MapId) -> bool {
     let maps = BTreeSet::from([map]);
-    Flow::through(script, &Sources { maps: &maps, uses: &|_, _| true, limits_rate: false }, |flow| flow.adds_to_sources).adds_to_sources
+    Flow::through(script, &Sources { maps: &maps, uses: &|_, _| true, limits_rate: false, foreign: false }, |flow| flow.adds_to_sources)
+        .adds_to_sources
 }
 
 /// What the question is about.
@@ -20,14 +21,18 @@ pub(super) struct Sources<'a> {
     pub maps: &'a BTreeSet<MapId>,
     /// where a probe, by its number, uses them in the sense of the question,
     pub uses: &'a dyn Fn(usize, MapId) -> bool,
-    /// and the results of builtins that depend on how often they were called.
+    /// the results of builtins that depend on how often they were called,
     pub limits_rate: bool,
+    /// and those of imported functions, which may depend on earlier calls.
+    pub foreign: bool,
 }
 
 /// The maps whose elements depend on the values of these maps: what the elements are, and whether they exist. These maps are among
 /// them only if they depend on each other or on themselves. A number that is added to a value does not depend on the value.
-pub(super) fn dependents_of(script: &hir::Script, maps: &BTreeSet<MapId>) -> BTreeSet<MapId> {
-    dependents(script, &Sources { maps, uses: &|_, _| true, limits_rate: false })
+///
+/// `foreign`: and on what imported functions give.
+pub(super) fn dependents_of(script: &hir::Script, maps: &BTreeSet<MapId>, foreign: bool) -> BTreeSet<MapId> {
+    dependents(script, &Sources { maps, uses: &|_, _| true, limits_rate: false, foreign })
 }
 
 /// The same for what the question is about.
@@ -77,7 +82,7 @@ impl<'a> Flow<'a> {
             guarded,
             addressed_vars,
             addressed_maps,
-            foreign: false,
+            foreign: sources.foreign,
             left: false,
             adds_to_sources: false,
         };

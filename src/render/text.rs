@@ -160,6 +160,9 @@ fn limited(limited: &Limited, to: &mut Vec<u8>) {
     let message = format!("{probe} took {:.digits$}% of a CPU (limit {:.digits$}%)", limited.share, limited.limit);
     let text = match limited.step {
         Step::Sample { one_in: 1 } => format!("every run of {probe} counts again"),
+        Step::Sample { one_in } if limited.share <= limited.limit => {
+            format!("{message}: more of its runs are sampled again, one in {one_in}")
+        }
         Step::Sample { one_in } => format!("{message}: from now on, one in {one_in} of its runs is sampled"),
         Step::Detach { permanent: false } => format!("{message}: it is detached for some time"),
         Step::Detach { permanent: true } => format!("{message}: it is detached for the rest of the run"),

@@ -2,7 +2,7 @@
 //! symbols from debug information, a map with a million elements, a pipe with a slow reader.
 //!
 //! Records wait in memory, in order, up to a limit. Beyond it the ring buffer fills up, and programs count the records that
-//! they lose.
+//! they lose. While many wait, the thread that prints them runs with priority.
 //!
 //! Wakeups: A program wakes the thread only if `State::reader_sleeps` is set, and clears it (`artifact::State`), so a burst of
 //! records causes one wakeup. After a drain that found records, the thread pauses for [`DRAIN_INTERVAL`] and drains again. Only if it
@@ -14,7 +14,9 @@
 //!
 //! Programs also wake the thread for what no record tells (`artifact::State::noticed`), such as the first run that a limit
 //! concerns. The thread passes that on.
+#![allow(unsafe_code)] // the scheduler's settings of a thread
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -33,6 +35,12 @@ const MAX_QUIET_WAIT: Duration = Duration::from_secs(1);
 const TAKE: u64 = 256 << 10;
 /// The limit of records in memory, as a multiple of the ring's size. The end of a run waits until they are printed.
 const TIMES: u64 = 4;
+/// Of this limit, the part of waiting records from which on their reader runs with priority, and the part below which it no longer
+/// does. Otherwise, the programs that make the records leave it too little time to read them.
+const HURRY_ABOVE: u64 = 4;
+const HURRY_BELOW: u64 = 32;
+/// The highest priority: a niceness, see setpriority(2).
+const FIRST: i32 = -20;
 /// A record follows its length.
 const HEAD: usize = size_of::<u32>();
 /// Number of buffers that are kept for reuse.
@@ -127,6 +135,10 @@ impl Channel {
 pub(super) struct Collector {
     channel: Arc<Channel>,
     thread: Option<JoinHandle<Ring>>,
+    /// The limit of records in memory, in bytes.
+    limit: u64,
+    /// The niceness of the reader before it was given priority, if it has that now.
+    niceness: Cell<Option<i32>>,
 }
 
 impl Collector {
@@ -138,18 +150,22 @@ impl Collector {
         let (Ok(reader), Ok(thread)) = (eventfd(), eventfd()) else { return Err(ring) };
         let channel = Arc::new(Channel { queue: Mutex::default(), not_full: Condvar::new(), reader, thread });
         let of_thread = Arc::clone(&channel);
+        let limit = ring.size().saturating_mul(TIMES);
         // handed over through a slot, so that it is not lost if no thread can be created
         let place = Arc::new(Mutex::new(Some(ring)));
         let of_place = Arc::clone(&place);
         let flags = state.flags();
         let take = move || {
+            // It must run before the ring is full. If raising its priority is not permitted, it runs without. Linux takes "this
+            // process" as this thread.
+            let _ = rustix::process::setpriority_process(None, FIRST);
             let ring = of_place.lock().unwrap_or_else(PoisonError::into_inner).take();
             let Some(mut ring) = ring else { crate::bug!("the ring is handed over once") };
             collect(&mut ring, &of_thread, &flags, is_small);
             ring
         };
         match std::thread::Builder::new().name("rbt-ring".into()).stack_size(256 << 10).spawn(take) {
-            Ok(thread) => Ok(Self { channel, thread: Some(thread) }),
+            Ok(thread) => Ok(Self { channel, thread: Some(thread), limit, niceness: Cell::new(None) }),
             Err(_) => match place.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 Some(ring) => Err(ring),
                 None => crate::bug!("a thread that was not started took the ring"),
@@ -170,7 +186,30 @@ impl Collector {
             }
             self.channel.not_full.notify_one();
         }
-        queue.waiting.pop_front()
+        let next = queue.waiting.pop_front();
+        let waiting = queue.bytes;
+        drop(queue);
+        self.hurry(waiting);
+        next
+    }
+
+    /// Gives this thread priority while many bytes of records wait for it.
+    fn hurry(&self, waiting: u64) {
+        match self.niceness.get() {
+            None if waiting > self.limit / HURRY_ABOVE => {
+                if let Ok(niceness) = rustix::process::getpriority_process(None)
+                    && keep_from_children()
+                    && rustix::process::setpriority_process(None, FIRST).is_ok()
+                {
+                    self.niceness.set(Some(niceness));
+                }
+            }
+            Some(niceness) if waiting < self.limit / HURRY_BELOW => {
+                let _ = rustix::process::setpriority_process(None, niceness);
+                self.niceness.set(None);
+            }
+            None | Some(_) => {}
+        }
     }
 
     /// The status with which a program ended the run, after all earlier records have been processed.
@@ -205,6 +244,7 @@ impl Collector {
     }
 
     fn end(&mut self) -> Option<Ring> {
+        self.hurry(0);
         self.channel.lock().stop = true;
         self.channel.not_full.notify_one();
         wake(&self.channel.thread);
@@ -215,6 +255,17 @@ impl Collector {
 impl Drop for Collector {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// Keeps a negative niceness of this thread from the programs that it starts: see `SCHED_RESET_ON_FORK` in sched(7). Returns false if
+/// somebody has chosen how the thread is scheduled, or if it is not permitted.
+fn keep_from_children() -> bool {
+    let none = libc::sched_param { sched_priority: 0 };
+    // SAFETY: 0 is this thread, and the parameter outlives the call.
+    unsafe {
+        libc::sched_getscheduler(0) & !libc::SCHED_RESET_ON_FORK == libc::SCHED_OTHER
+            && libc::sched_setscheduler(0, libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK, &raw const none) == 0
     }
 }
 

@@ -125,6 +125,7 @@ fn counts() -> Map {
         coupled: Vec::new(),
         sources: Vec::new(),
         unbounded: false,
+        passed_by: None,
     }
 }
 

@@ -20,7 +20,7 @@ use super::attach::{self, Links};
 use super::cost::{self, Cost, Statistics};
 use super::estimates::EstimatesOfRun;
 use super::replaced_files::Files;
-use super::{SessionCx, entry_cost};
+use super::{SessionCx, entry_cost, maps};
 use crate::codegen::artifact::{Gate, Map, Sampling};
 use crate::output::{Limited, Step};
 use crate::settings::Overhead;
@@ -523,8 +523,10 @@ impl Throttle {
         // a coupled probe must not find values that other probes have stored meanwhile
         if let Some(group) = self.groups.iter_mut().find(|g| g.detached.is_some() && g.drops_runs() && !g.stays_detached) {
             if let Some(gate) = group.gate {
-                // a remaining mark would let the return of a later call pass
+                // a remaining mark would let the return of a later call pass, which would find a remaining element
                 cx.loaded.call_marks.forget(gate as u32);
+                let passing = cx.manifest.maps.iter().zip(&cx.loaded.maps).filter(|(map, _)| map.passed_by == Some(gate));
+                passing.for_each(|(map, fd)| _ = maps::clear(map, *fd));
             }
             if let Err(changed) = group.attach(cx, links, sys, files) {
                 group.stays_detached = true;
