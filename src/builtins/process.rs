@@ -27,6 +27,7 @@ const TASK: &[Param] = &[Param::optional("task", Accepts::Addr)];
 
 const TID: &str = "tid";
 const PID: &str = "pid";
+const CPID: &str = "cpid";
 const NAME_OF_TASK: &str = "comm";
 const CURRENT_TASK: &str = "curtask";
 /// The name of the builtin that tells whether the current process descends from the command.
@@ -38,7 +39,7 @@ pub(super) fn is_thread_id(row: &Builtin) -> bool {
 }
 
 pub(super) fn is_of_task(row: &Builtin) -> bool {
-    [PID, TID, NAME_OF_TASK, CURRENT_TASK].contains(&row.name)
+    [PID, TID, NAME_OF_TASK, CURRENT_TASK, CPID, FOLLOWED].contains(&row.name)
 }
 
 pub(super) fn is_argument(row: &Builtin, invocation: &Invocation) -> bool {
@@ -222,7 +223,7 @@ pub(super) const ROWS: &[Builtin] = &[
         example: "tracepoint:syscalls:sys_enter_openat { @[leader_comm, comm] = count(); }",
     },
     Builtin {
-        name: "cpid",
+        name: CPID,
         params: &[],
         returns: Returns::By(|f| {
             if !f.invocation.has_child && !f.invocation.late_bound.target {

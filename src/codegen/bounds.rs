@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use super::gates::{changed, costs, is_aggregation, only_deletes, removed_from, visit_probe};
-use super::{latency_pairs, value_flow};
+use super::gates::{changed, costs, is_aggregation, removed_from, visit_probe};
+use super::{latency_pairs, passing, value_flow};
 use crate::builtins::{self, MapId};
 use crate::sema::hir::{self, Expr, ExprKind, Node};
 
@@ -18,12 +18,17 @@ pub(super) fn unbounded(script: &hir::Script, adding: &BTreeSet<MapId>) -> BTree
     }
     let removed: BTreeSet<MapId> = events().flat_map(removed_from).collect();
     let maps: BTreeSet<MapId> = events().flat_map(changed).collect();
-    // A value that an event stores for another one, such as the time of a request, is there or not.
-    let is_stored = |map: MapId| !is_aggregation(map, script) && !adding.contains(&map);
+    // A value that each event stores for another one, such as the time of a request, is there or not, if only that one removes it.
     let takes = |probe: &hir::Probe, map: MapId| latency_pairs::deleted_maps(probe).contains(&map);
+    let is_stored = |map: MapId| {
+        let mut writers = events().filter(|probe| changed(probe).contains(&map) && !takes(probe, map));
+        let removers = events().filter(|probe| removed_from(probe).contains(&map)).count();
+        let is_plain = !is_aggregation(map, script) && !adding.contains(&map);
+        is_plain && removers <= 1 && writers.all(|probe| passing::always_stores(map, probe))
+    };
     let uses = |probe: usize, map: MapId| {
         let probe = script.probes.get(probe);
-        !(is_stored(map) && probe.is_some_and(|probe| costs(probe) && (takes(probe, map) || only_deletes(probe))))
+        !(probe.is_some_and(|probe| costs(probe) && takes(probe, map)) && is_stored(map))
     };
     let mut found = value_flow::dependents(
         script,

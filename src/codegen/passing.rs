@@ -45,7 +45,7 @@ pub(super) fn passed_by(script: &hir::Script, sampling: &[Sampling]) -> Vec<Opti
     (0..script.maps.len()).map(of).collect()
 }
 
-/// Does each run that its predicate lets through delete the element, or set it to zero, if it is there?
+/// Does each run delete the element, or set it to zero, if it is there?
 fn always_deletes(map: MapId, probe: &hir::Probe) -> bool {
     let mut set = Vec::new();
     hir::visit(&probe.body, &mut |node| match node {
@@ -57,7 +57,34 @@ fn always_deletes(map: MapId, probe: &hir::Probe) -> bool {
     });
     let is_only = |var: &hir::VarId| set.iter().filter(|(other, _)| other == var).count() == 1;
     let variables = set.iter().filter(|(var, is_element)| *is_element && is_only(var)).map(|(var, _)| *var).collect();
-    deletes_existing(map, guarded(&probe.body), &variables)
+    let passes = predicate(probe).is_none_or(|cond| is_about_call(cond, map, &variables));
+    passes && deletes_existing(map, guarded(&probe.body), &variables)
+}
+
+fn predicate(probe: &hir::Probe) -> Option<&Expr> {
+    match probe.body.as_slice() {
+        [Stmt { kind: StmtKind::If { cond, else_: otherwise, .. }, .. }] if otherwise.is_empty() => Some(cond),
+        _ => None,
+    }
+}
+
+/// Is the condition about whether the element is there, or the same for all calls of a thread?
+fn is_about_call(cond: &Expr, map: MapId, variables: &BTreeSet<hir::VarId>) -> bool {
+    match &cond.kind {
+        ExprKind::Binary(BinOp::And, a, b) => is_about_call(a, map, variables) && is_about_call(b, map, variables),
+        _ => is_there(cond, map, variables) || is_steady(cond),
+    }
+}
+
+/// Is the condition the same for all calls of a thread?
+fn is_steady(e: &Expr) -> bool {
+    match &e.kind {
+        ExprKind::Cast(of, _) | ExprKind::Unary(_, of) => is_steady(of),
+        ExprKind::Binary(_, a, b) => is_steady(a) && is_steady(b),
+        ExprKind::Int(_) | ExprKind::Str(_) => true,
+        ExprKind::Call(call) => builtins::is_same_at_both_ends(call.row) && call.args.is_empty(),
+        _ => false,
+    }
 }
 
 /// Do the statements delete the element if it is there? `variables` have its value.
@@ -94,6 +121,9 @@ fn is_there(cond: &Expr, map: MapId, variables: &BTreeSet<hir::VarId>) -> bool {
         ExprKind::Cast(of, _) => is_there(of, map, variables),
         ExprKind::Binary(BinOp::Ne | BinOp::Gt, a, b) => is_element(a, map, variables) && is_zero(b),
         ExprKind::Unary(UnOp::Not, of) => is_absent(of, map, variables),
+        ExprKind::Call(call) if builtins::asks_about_map(call.row) => {
+            matches!(call.args.as_slice(), [CallArg::Map(of), CallArg::Value(_)] | [CallArg::Element(of, _)] if *of == map)
+        }
         _ => is_element(cond, map, variables),
     }
 }
@@ -113,13 +143,17 @@ fn returns(body: &[Stmt]) -> bool {
     found
 }
 
-/// Does each run of the probe store an element? (What it adds to one depends on earlier runs.)
-fn always_stores(map: MapId, probe: &hir::Probe) -> bool {
+/// Does each run of the probe, or each for some threads, store an element? (What it adds to one depends on earlier runs.)
+pub(super) fn always_stores(map: MapId, probe: &hir::Probe) -> bool {
     let stores = |stmt: &Stmt| match &stmt.kind {
         StmtKind::SetMap { map: of, key, value } => *of == map && added(*of, key.as_ref(), value).is_none() && !is_zero(value),
         _ => false,
     };
-    !returns(&probe.body) && probe.body.iter().any(stores)
+    let body = match predicate(probe) {
+        Some(cond) if is_steady(cond) => guarded(&probe.body),
+        _ => &probe.body,
+    };
+    !returns(body) && body.iter().any(stores)
 }
 
 fn visit(probe: &hir::Probe, see: &mut dyn FnMut(Node)) {
