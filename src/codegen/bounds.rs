@@ -18,18 +18,24 @@ pub(super) fn unbounded(script: &hir::Script, adding: &BTreeSet<MapId>) -> BTree
     }
     let removed: BTreeSet<MapId> = events().flat_map(removed_from).collect();
     let maps: BTreeSet<MapId> = events().flat_map(changed).collect();
-    // A value that each event stores for another one, such as the time of a request, is there or not, if only that one removes it.
-    let takes = |probe: &hir::Probe, map: MapId| latency_pairs::deleted_maps(probe).contains(&map);
+    // A value that each event stores for another one, such as the time of a request, is there or not, if only that one removes it. All
+    // reads ask, so the answers are computed once.
+    let taken: Vec<BTreeSet<MapId>> = script
+        .probes
+        .iter()
+        .map(|probe| if costs(probe) { latency_pairs::deleted_maps(probe).into_iter().collect() } else { BTreeSet::new() })
+        .collect();
+    let takes = |index: usize, map: MapId| taken.get(index).is_some_and(|maps| maps.contains(&map));
     let is_stored = |map: MapId| {
-        let mut writers = events().filter(|probe| changed(probe).contains(&map) && !takes(probe, map));
-        let removers = events().filter(|probe| removed_from(probe).contains(&map)).count();
+        let all = || script.probes.iter().enumerate().filter(|(_, probe)| costs(probe));
+        let mut writers = all().filter(|(index, probe)| changed(probe).contains(&map) && !takes(*index, map));
+        let removers = all().filter(|(_, probe)| removed_from(probe).contains(&map)).count();
         let is_plain = !is_aggregation(map, script) && !adding.contains(&map);
-        is_plain && removers <= 1 && writers.all(|probe| passing::always_stores(map, probe))
+        is_plain && removers <= 1 && writers.all(|(_, probe)| passing::always_stores(map, probe))
     };
-    let uses = |probe: usize, map: MapId| {
-        let probe = script.probes.get(probe);
-        !(probe.is_some_and(|probe| costs(probe) && takes(probe, map)) && is_stored(map))
-    };
+    let stored: BTreeSet<MapId> =
+        taken.iter().flatten().copied().collect::<BTreeSet<_>>().into_iter().filter(|map| is_stored(*map)).collect();
+    let uses = |index: usize, map: MapId| !(takes(index, map) && stored.contains(&map));
     let mut found = value_flow::dependents(
         script,
         &value_flow::Sources { maps: &maps, uses: &uses, limits_rate: true, foreign: events().any(calls_foreign) },

@@ -30,6 +30,9 @@ pub(super) fn is_of_call(map: MapId, entries: &[&hir::Probe], returns: &[&hir::P
 
 /// By map: the group of calls whose ends pass values to each other by it, and nobody else does.
 pub(super) fn passed_by(script: &hir::Script, sampling: &[Sampling]) -> Vec<Option<usize>> {
+    if !sampling.iter().any(|of| matches!(of, Sampling::Entry { .. })) {
+        return vec![None; script.maps.len()];
+    }
     let ordered = ordered_aggregations(script);
     let group_of = |index: usize| match sampling.get(index) {
         Some(Sampling::Entry { group } | Sampling::Return { group }) => Some(*group),
