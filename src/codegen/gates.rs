@@ -179,26 +179,16 @@ fn are_disjoint(all: &[&Calls]) -> bool {
     all.iter().flat_map(|calls| &calls.names).all(|name| seen.insert(name))
 }
 
-/// The statements of a body that the predicate lets through.
-pub(super) fn guarded(body: &[hir::Stmt]) -> &[hir::Stmt] {
-    match body {
-        [hir::Stmt { kind: StmtKind::If { then, else_: otherwise, .. }, .. }] if otherwise.is_empty() => then,
-        _ => body,
-    }
-}
-
 /// Does the body only delete elements, which is no event?
 pub(super) fn only_deletes(probe: &hir::Probe) -> bool {
-    let body = guarded(&probe.body);
+    let (_, body) = hir::predicate(&probe.body);
     !body.is_empty() && body.iter().all(|s| latency_pairs::delete_call(s).is_some())
 }
 
 /// Maps from which a body always deletes the thread's element, so that nothing remains for a later call.
 fn reset_maps(probe: &hir::Probe) -> BTreeSet<MapId> {
-    let body = guarded(&probe.body);
-    let mut returns = false;
-    hir::visit(body, &mut |node| returns |= matches!(node, hir::Node::Stmt(s) if matches!(s.kind, StmtKind::Return(_))));
-    if returns { BTreeSet::new() } else { body.iter().filter_map(latency_pairs::deletes).collect() }
+    let (_, body) = hir::predicate(&probe.body);
+    if hir::returns(body) { BTreeSet::new() } else { body.iter().filter_map(latency_pairs::deletes).collect() }
 }
 
 /// The maps that a piece of a body changes, without its parts.

@@ -64,17 +64,12 @@ fn writes(probe: &hir::Probe, map: MapId) -> bool {
 
 /// Maps whose elements for this thread are all that the predicate tests, and that the body always deletes.
 pub(super) fn deleted_maps(probe: &hir::Probe) -> Vec<MapId> {
-    let [hir::Stmt { kind: StmtKind::If { cond, then, else_: otherwise }, .. }] = probe.body.as_slice() else { return Vec::new() };
-    let mut returns = false;
-    hir::visit(then, &mut |node| returns |= matches!(node, hir::Node::Stmt(s) if matches!(s.kind, StmtKind::Return(_))));
-    if !otherwise.is_empty() || returns {
-        return Vec::new();
-    }
+    let (Some(predicate), body) = hir::predicate(&probe.body) else { return Vec::new() };
     let mut guards = Vec::new();
-    if !only_elements(cond, &mut guards) {
+    if hir::returns(body) || !only_elements(predicate, &mut guards) {
         return Vec::new();
     }
-    let deleted: BTreeSet<MapId> = then.iter().filter_map(deletes).collect();
+    let deleted: BTreeSet<MapId> = body.iter().filter_map(deletes).collect();
     // a remaining element would let the next call through
     if guards.iter().all(|map| deleted.contains(map)) { guards } else { Vec::new() }
 }

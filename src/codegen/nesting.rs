@@ -73,10 +73,7 @@ struct Uses<'a> {
 
 impl<'a> Uses<'a> {
     fn of(map: MapId, body: &'a [Stmt], is_table: &dyn Fn(MapId) -> bool) -> Self {
-        let (predicate, inner) = match body {
-            [Stmt { kind: StmtKind::If { cond, then, else_: otherwise }, .. }] if otherwise.is_empty() => (Some(cond), then.as_slice()),
-            _ => (None, body),
-        };
+        let (predicate, inner) = hir::predicate(body);
         let mut uses = Self {
             map,
             body: inner,
@@ -85,7 +82,7 @@ impl<'a> Uses<'a> {
             reads: BTreeSet::new(),
             harmless: BTreeSet::new(),
             changes: 0,
-            returns: false,
+            returns: hir::returns(body),
         };
         let mut set = Vec::new();
         hir::visit(body, &mut |node| match node {
@@ -109,7 +106,6 @@ impl<'a> Uses<'a> {
         uses.variables.retain(|var| set.iter().filter(|other| *other == var).count() == 1);
         hir::visit(body, &mut |node| {
             uses.changes += usize::from(changes(node, map));
-            uses.returns |= matches!(node, Node::Stmt(Stmt { kind: StmtKind::Return(_), .. }));
             match node {
                 Node::Expr(e) if uses.element(e).is_some_and(|read| ptr::eq(read, e)) || reads(node, map) => {
                     uses.reads.insert(e);

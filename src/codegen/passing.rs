@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use super::adding::{added, is_zero};
 use super::artifact::Sampling;
-use super::gates::{PlainMaps, costs, guarded, ordered_aggregations};
+use super::gates::{PlainMaps, costs, ordered_aggregations};
 use super::latency_pairs::{delete_call, is_thread};
 use crate::builtins::{self, MapId};
 use crate::probes::ArgRef;
@@ -60,15 +60,8 @@ fn always_deletes(map: MapId, probe: &hir::Probe) -> bool {
     });
     let is_only = |var: &hir::VarId| set.iter().filter(|(other, _)| other == var).count() == 1;
     let variables = set.iter().filter(|(var, is_element)| *is_element && is_only(var)).map(|(var, _)| *var).collect();
-    let passes = predicate(probe).is_none_or(|cond| is_about_call(cond, map, &variables));
-    passes && deletes_existing(map, guarded(&probe.body), &variables)
-}
-
-fn predicate(probe: &hir::Probe) -> Option<&Expr> {
-    match probe.body.as_slice() {
-        [Stmt { kind: StmtKind::If { cond, else_: otherwise, .. }, .. }] if otherwise.is_empty() => Some(cond),
-        _ => None,
-    }
+    let (predicate, body) = hir::predicate(&probe.body);
+    predicate.is_none_or(|cond| is_about_call(cond, map, &variables)) && deletes_existing(map, body, &variables)
 }
 
 /// Is the condition about whether the element is there, or the same for all calls of a thread?
@@ -101,8 +94,8 @@ fn deletes_existing(map: MapId, stmts: &[Stmt], variables: &BTreeSet<hir::VarId>
             StmtKind::SetMap { map: of, value, .. } if *of == map && is_zero(value) => return true,
             StmtKind::If { cond, then, .. } if is_there(cond, map, variables) && deletes_existing(map, then, variables) => return true,
             // there is nothing to delete
-            StmtKind::If { cond, else_: otherwise, .. } if is_absent(cond, map, variables) && !returns(otherwise) => {}
-            _ if returns(std::slice::from_ref(stmt)) => return false,
+            StmtKind::If { cond, else_: otherwise, .. } if is_absent(cond, map, variables) && !hir::returns(otherwise) => {}
+            _ if hir::returns(std::slice::from_ref(stmt)) => return false,
             _ => {}
         }
     }
@@ -140,23 +133,17 @@ fn is_absent(cond: &Expr, map: MapId, variables: &BTreeSet<hir::VarId>) -> bool 
     }
 }
 
-fn returns(body: &[Stmt]) -> bool {
-    let mut found = false;
-    hir::visit(body, &mut |node| found |= matches!(node, Node::Stmt(Stmt { kind: StmtKind::Return(_), .. })));
-    found
-}
-
 /// Does each run of the probe, or each for some threads, store an element? (What it adds to one depends on earlier runs.)
 pub(super) fn always_stores(map: MapId, probe: &hir::Probe) -> bool {
     let stores = |stmt: &Stmt| match &stmt.kind {
         StmtKind::SetMap { map: of, key, value } => *of == map && added(*of, key.as_ref(), value).is_none() && !is_zero(value),
         _ => false,
     };
-    let body = match predicate(probe) {
-        Some(cond) if is_steady(cond) => guarded(&probe.body),
+    let body = match hir::predicate(&probe.body) {
+        (Some(cond), body) if is_steady(cond) => body,
         _ => &probe.body,
     };
-    !returns(body) && body.iter().any(stores)
+    !hir::returns(body) && body.iter().any(stores)
 }
 
 fn visit(probe: &hir::Probe, see: &mut dyn FnMut(Node)) {

@@ -177,8 +177,8 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// The predicate runs before scratch memory is claimed, because most runs end there.
     fn body(&mut self, probe: &'a hir::Probe) {
         self.cut(probe);
-        match probe.body.as_slice() {
-            [hir::Stmt { kind: hir::StmtKind::If { cond, then, else_: otherwise }, .. }] if otherwise.is_empty() && !sets_vars(cond) => {
+        match hir::predicate(&probe.body) {
+            (Some(cond), then) if !sets_vars(cond) => {
                 self.at(cond.span);
                 let c = self.temporarily(|g| g.condition(cond));
                 let no = self.e.cmp(Cmp::Eq, c, self.e.int(0));
@@ -196,7 +196,8 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.keep_stacks(then);
                 self.block(then);
             }
-            body => {
+            _ => {
+                let body = probe.body.as_slice();
                 self.pass_event();
                 self.alloc_vars(&probe.vars, body, &[]);
                 self.keep_context(body);

@@ -353,6 +353,22 @@ impl Call {
     }
 }
 
+/// The predicate of a probe's body, and the statements that depend on it: all, if there is none. A body that is only an `if` without
+/// `else` means the same.
+pub fn predicate(body: &[Stmt]) -> (Option<&Expr>, &[Stmt]) {
+    match body {
+        [Stmt { kind: StmtKind::If { cond, then, else_: otherwise }, .. }] if otherwise.is_empty() => (Some(cond), then),
+        _ => (None, body),
+    }
+}
+
+/// Do the statements contain a `return`?
+pub fn returns(stmts: &[Stmt]) -> bool {
+    let mut found = false;
+    visit(stmts, &mut |node| found |= matches!(node, Node::Stmt(Stmt { kind: StmtKind::Return(_), .. })));
+    found
+}
+
 /// A piece of a body, for [`visit`].
 #[derive(Clone, Copy)]
 pub enum Node<'a> {
