@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::artifact::{Artifact, Manifest};
-use super::{Compiled, alike};
+use super::{Compiled, alike, rate_limits};
 use crate::builtins::KEYED_LIMIT;
 use crate::diag::{Diagnostic, Span};
 use crate::probes::Env;
-use crate::sema::hir::{self, Node, Stmt, StmtKind};
+use crate::sema::hir::{self, Expr, ExprKind, Node, Stmt, StmtKind};
 use crate::settings::Mechanism;
 use crate::system::kernel::object_limits::{LimitedProgram, MAX_FRAMES, MAX_FUNCTIONS, MAX_MAPS, MAX_STACK, StackRule, limited};
 use crate::system::{Feature, TargetInfo};
@@ -100,20 +100,23 @@ pub(super) fn too_large(programs: &[LimitedProgram], manifest: &Manifest, script
     diagnostics
 }
 
-/// Probes that write to more maps than the kernel allows, before LLVM has to deal with thousands of them.
+/// Probes that write to more maps than the kernel allows, or limit the rate by keys in more places, each of which has one, before LLVM has to deal with thousands of them.
 pub(super) fn far_too_many_maps(script: &hir::Script) -> Vec<Diagnostic> {
     let mut diagnostics = Vec::new();
     for probe in &script.probes {
-        let mut maps = BTreeSet::new();
+        let (mut maps, mut keyed_limits) = (BTreeSet::new(), BTreeSet::new());
         let bodies = std::iter::once(&probe.body).chain(probe.functions.iter().map(|f| &f.body));
-        let mut visit = |node: Node| {
-            if let Node::Stmt(Stmt { kind: StmtKind::SetMap { map, .. } | StmtKind::Aggregate { map, .. }, .. }) = node {
-                maps.insert(*map);
+        let mut visit = |node: Node| match node {
+            Node::Stmt(Stmt { kind: StmtKind::SetMap { map, .. } | StmtKind::Aggregate { map, .. }, .. }) => _ = maps.insert(*map),
+            Node::Expr(Expr { kind: ExprKind::Call(call), .. }) => {
+                keyed_limits.extend(rate_limits::has_keys(call).then(|| rate_limits::state(call)));
             }
+            Node::Stmt(_) | Node::Expr(_) => {}
         };
         bodies.for_each(|body| hir::visit(body, &mut visit));
-        if maps.len() > MAX_MAPS {
-            diagnostics.push(maps_in_excess(probe.span, maps.len(), MAX_MAPS - OWN_MAPS));
+        let maps = maps.len() + keyed_limits.len();
+        if maps > MAX_MAPS {
+            diagnostics.push(maps_in_excess(probe.span, maps, MAX_MAPS - OWN_MAPS));
         }
     }
     diagnostics

@@ -16,6 +16,11 @@ pub(super) fn state(call: &hir::Call) -> MapId {
     STATES - (call.span.start as usize).wrapping_mul(1 << 16).wrapping_add(call.span.expansion.into())
 }
 
+/// Does it limit the rate of each key? Its place has a map.
+pub(super) fn has_keys(call: &hir::Call) -> bool {
+    builtins::limits_rate(call.row) && call.args.len() > 2
+}
+
 /// The states of each `ratelimit` that decides on more than what the probe sends: on values that outlive the run. Of the runs that a
 /// limit lets pass, it lets as many pass as of all runs, so they must not count for others.
 pub(super) fn bounding(probe: &hir::Probe) -> BTreeSet<MapId> {

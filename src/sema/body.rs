@@ -304,7 +304,7 @@ impl<'a> BodyChecker<'a> {
 
     /// The variable of this name, if one is visible.
     pub fn find_var(&self, name: &str) -> Option<VarId> {
-        self.frame.scopes.iter().rev().flatten().find(|(n, _)| n == name).map(|(_, id)| *id)
+        self.frame.scopes.iter().rev().find_map(|scope| scope.get(name)).copied()
     }
 
     /// A new variable in the innermost scope.
@@ -323,7 +323,7 @@ impl<'a> BodyChecker<'a> {
             self.declared.insert(name.to_string());
         }
         if let Some(scope) = self.frame.scopes.last_mut() {
-            scope.push((name.to_string(), id));
+            scope.entry(name.to_string()).or_insert(id);
         }
         id
     }

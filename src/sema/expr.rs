@@ -2,6 +2,8 @@
 
 #![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
 
+use std::collections::BTreeMap;
+
 use super::body::{BodyChecker, error_expr};
 use super::convert::cast;
 use super::fold;
@@ -356,7 +358,7 @@ impl BodyChecker<'_> {
 
     /// `{ …; e }` as a value.
     pub fn block_value(&mut self, block: &ast::Block, span: Span) -> Expr {
-        self.frame.scopes.push(Vec::new());
+        self.frame.scopes.push(BTreeMap::new());
         let mut stmts = Vec::new();
         self.stmts(&block.stmts, &mut stmts);
         let value = match &block.value {

@@ -17,7 +17,7 @@ use crate::syntax::ast::{self, MacroParam};
 #[derive(Default)]
 pub struct Expansion {
     /// Variables, innermost scope last.
-    pub scopes: Vec<Vec<(String, VarId)>>,
+    pub scopes: Vec<BTreeMap<String, VarId>>,
     /// The script's maps by the names that parameters give them.
     maps: BTreeMap<String, String>,
     /// The expressions that parameters stand for.
@@ -40,7 +40,7 @@ const LEVELS: usize = 3;
 impl Expansion {
     /// The frame of a probe.
     pub fn for_probe() -> Self {
-        Self { scopes: vec![Vec::new()], ..Self::default() }
+        Self { scopes: vec![BTreeMap::new()], ..Self::default() }
     }
 
     fn uses(&self, of: &ast::Macro) -> bool {
@@ -179,7 +179,7 @@ impl BodyChecker<'_> {
             Some(_) => 0,
         };
         let mut frame = Expansion {
-            scopes: vec![Vec::new()],
+            scopes: vec![BTreeMap::new()],
             usage: Some((name.to_string(), span)),
             expansion,
             library,
@@ -197,7 +197,7 @@ impl BodyChecker<'_> {
                         self.var(v, *span);
                         return None;
                     };
-                    frame.scopes.iter_mut().for_each(|s| s.push((p.name.clone(), id)));
+                    frame.scopes.iter_mut().for_each(|scope| _ = scope.insert(p.name.clone(), id));
                 }
                 (MacroParam::Map(p), ast::Arg::Expr(ast::Expr { kind: ast::ExprKind::Map { name, .. }, .. })) => {
                     let name = self.map_name(name);

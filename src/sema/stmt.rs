@@ -2,6 +2,8 @@
 
 #![allow(clippy::wildcard_enum_match_arm)] // matches on one variant; the others are rejected
 
+use std::collections::BTreeMap;
+
 use super::body::BodyChecker;
 use super::convert::cast;
 use super::fold;
@@ -22,7 +24,7 @@ impl BodyChecker<'_> {
     /// A block in statement position: it has its own scope, and is evaluated for its effect.
     pub fn block(&mut self, block: &ast::Block) -> Vec<Stmt> {
         let mut out = Vec::new();
-        self.frame.scopes.push(Vec::new());
+        self.frame.scopes.push(BTreeMap::new());
         self.block_into(block, &mut out);
         self.frame.scopes.pop();
         out
@@ -88,7 +90,7 @@ impl BodyChecker<'_> {
                 let (from, to) = (self.value(from), self.value(to));
                 let counted = self.range_of(&from, &to);
                 let (from, to) = (self.as_bound(from), self.as_bound(to));
-                self.frame.scopes.push(Vec::new());
+                self.frame.scopes.push(BTreeMap::new());
                 let var = self.loop_var(var, counted);
                 let body = self.for_body(body);
                 self.frame.scopes.pop();
@@ -238,7 +240,7 @@ impl BodyChecker<'_> {
         let known = key != Type::Void && value != Type::Void;
         let ty = if known { Type::Tuple(vec![key, value]) } else { Type::Void };
         let pair = InferredType { ty, weak_sign: weak, span: map.span };
-        self.frame.scopes.push(Vec::new());
+        self.frame.scopes.push(BTreeMap::new());
         let var = self.loop_var(var, pair);
         let body = self.for_body(body);
         self.frame.scopes.pop();
@@ -276,7 +278,7 @@ impl BodyChecker<'_> {
                 self.macro_effect(name, &[], span, out);
             }
             ast::ExprKind::Block(block) => {
-                self.frame.scopes.push(Vec::new());
+                self.frame.scopes.push(BTreeMap::new());
                 self.block_into(block, out);
                 self.frame.scopes.pop();
             }
