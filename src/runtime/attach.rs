@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Sender};
 
 use libbpf_sys::{
     BPF_F_KPROBE_MULTI_RETURN, BPF_F_UPROBE_MULTI_RETURN, BPF_PERF_EVENT, BPF_TRACE_KPROBE_MULTI, BPF_TRACE_KPROBE_SESSION,
@@ -18,6 +19,7 @@ use libbpf_sys::{
 };
 
 use super::perf::{self, Scope};
+use super::poll::FIRST;
 use super::{background_detach, iter, optimized_uprobe, proc_maps};
 use crate::codegen::artifact::{AttachSite, Manifest, Program};
 use crate::emit::{AttachOrder, LinkScope};
@@ -48,6 +50,8 @@ pub(super) struct Links {
     quick: Vec<AttachedLink>,
     slow: Vec<AttachedLink>,
     timers: Vec<AttachedLink>,
+    /// The thread that detaches the slow ones during the run.
+    detacher: Option<Sender<Vec<AttachedLink>>>,
     /// The program that is being attached, by number; rbt's own have none.
     program: Option<usize>,
     /// Iterators in the script's order, and the paths at which they are pinned, if any.
@@ -74,14 +78,42 @@ impl Links {
         self.program = Some(program);
     }
 
+    /// Starts the thread in which [`Links::detach`] waits. Until a program is detached, it takes time on each event, so the thread has
+    /// priority, and exists before: the first turn of a new one may take long on a busy machine. If it cannot be created, a later one,
+    /// or the caller, waits.
+    pub fn begin_detacher(&mut self) {
+        let (sender, links) = mpsc::channel::<Vec<AttachedLink>>();
+        let detach = move || {
+            let _ = rustix::process::setpriority_process(None, FIRST);
+            links.into_iter().for_each(drop);
+        };
+        let thread = std::thread::Builder::new().name("rbt-detach".into()).stack_size(1 << 16).spawn(detach);
+        self.detacher = thread.is_ok().then_some(sender);
+    }
+
     /// Detaches a program while the others continue. The kernel takes tens of milliseconds for some, so another thread
     /// waits.
     pub fn detach(&mut self, program: usize) {
-        let of_it = |held: &mut AttachedLink| held.0 == Some(program);
-        let held: Vec<AttachedLink> =
-            [&mut self.timers, &mut self.quick, &mut self.slow].into_iter().flat_map(|held| held.extract_if(.., of_it)).collect();
-        // if no thread can be created, this one waits
-        let _ = std::thread::Builder::new().stack_size(1 << 16).spawn(move || drop(held));
+        self.detach_if(|held| held.0 == Some(program));
+    }
+
+    /// The same for all programs.
+    pub fn detach_all(&mut self) {
+        self.detach_if(|_| true);
+    }
+
+    fn detach_if(&mut self, which: impl Fn(&AttachedLink) -> bool) {
+        [&mut self.timers, &mut self.quick].into_iter().for_each(|held| held.retain(|link| !which(link)));
+        let slow: Vec<AttachedLink> = self.slow.extract_if(.., |link| which(link)).collect();
+        let left = match &self.detacher {
+            _ if slow.is_empty() => return,
+            Some(detacher) => detacher.send(slow).err().map(|not_sent| not_sent.0),
+            None => Some(slow),
+        };
+        if let Some(slow) = left {
+            // if no thread can be created, this one waits
+            let _ = std::thread::Builder::new().stack_size(1 << 16).spawn(move || drop(slow));
+        }
     }
 
     /// Detaches programs in files that this process has mapped, too, without waiting: breakpoints in malloc(3) would

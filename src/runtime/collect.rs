@@ -23,7 +23,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::poll::{MAX_WAIT, UNBOUNDED, clear, eventfd, wait, wake};
+use super::poll::{FIRST, MAX_WAIT, UNBOUNDED, clear, eventfd, wait, wake};
 use super::ring::Ring;
 use super::shared::{Flags, Shared};
 
@@ -39,8 +39,6 @@ const TIMES: u64 = 4;
 /// does. Otherwise, the programs that make the records leave it too little time to read them.
 const HURRY_ABOVE: u64 = 4;
 const HURRY_BELOW: u64 = 32;
-/// The highest priority: a niceness, see setpriority(2).
-const FIRST: i32 = -20;
 /// A record follows its length.
 const HEAD: usize = size_of::<u32>();
 /// Number of buffers that are kept for reuse.

@@ -12,6 +12,7 @@ use rustix::time::{ClockId, DynamicClockId};
 use super::estimates::EstimatesOfRun;
 use super::events::Events;
 use super::final_maps::FinalMaps;
+use super::keep_limits::Attached;
 use super::load::{Loaded, MapFd};
 use super::poll::MAX_WAIT;
 use super::problems::Problems;
@@ -56,6 +57,7 @@ pub(super) struct RunContext<'a> {
     pub(super) symbols: &'a dyn Symbolize,
     pub(super) signals: &'a Signals,
     pub(super) boot_to_unix_ns: u64,
+    pub(super) attached: Attached<'a>,
     pub(super) renderer: &'a mut dyn Renderer,
     pub(super) rendered: Rendered,
     /// None while another thread writes.
@@ -137,8 +139,8 @@ pub(super) struct RunContext<'a> {
 }
 
 impl<'a> RunContext<'a> {
-    pub(super) fn new(cx: &'a SessionCx<'a>, renderer: &'a mut dyn Renderer, out: &'a mut Stream, err: &'a mut Stream) -> Self {
-        let SessionCx { loaded, symbols, signals, manifest, settings, invocation, boot_to_unix_ns, command: _ } = cx;
+    pub(super) fn new(attached: Attached<'a>, renderer: &'a mut dyn Renderer, out: &'a mut Stream, err: &'a mut Stream) -> Self {
+        let SessionCx { loaded, symbols, signals, manifest, settings, invocation, boot_to_unix_ns, command: _ } = attached.cx;
         Self {
             loaded,
             manifest,
@@ -147,6 +149,7 @@ impl<'a> RunContext<'a> {
             symbols: &**symbols,
             signals,
             boot_to_unix_ns: *boot_to_unix_ns,
+            attached,
             renderer,
             rendered: Rendered::default(),
             streams: Some(Streams { out, err }),

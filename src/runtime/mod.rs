@@ -16,7 +16,7 @@
 //!   state during the run; `totals`: what its keys have counted; `write`: output; `watch`: maps on the screen; `stacks`:
 //!   frames by stack ID
 //! - `shared`, `problems`: counters and failures of programs; `grace_period`: waiting for running programs
-//! - `throttle`, `estimates`, `cost`, `entry_cost`, `meter`: limits of a run, and what programs cost
+//! - `throttle`, `keep_limits`, `estimates`, `cost`, `entry_cost`, `meter`: limits of a run, and what programs cost
 //! - `run`: the loop; `signals`: signals from the user; `remote`: requests from another thread
 //! - `iter`: iterators over kernel objects; `tests_and_benches`: a script's tests and benchmarks
 //! - `child`: the command of `-c`; `follow`: its descendants; `symbolize` and its files: symbols;
@@ -64,6 +64,7 @@ mod grace_period;
 mod initial_mappings;
 mod iter;
 mod jit_dump;
+mod keep_limits;
 mod known_names;
 mod libbpf_features;
 mod load;

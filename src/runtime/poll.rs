@@ -12,6 +12,9 @@ pub(super) const MAX_WAIT: Duration = Duration::from_millis(100);
 /// The wait for what sends a notification: without end. A machine that is idle should stay so.
 pub(super) const UNBOUNDED: Duration = Duration::MAX;
 
+/// The highest priority of a thread: a niceness, see setpriority(2).
+pub(super) const FIRST: i32 = -20;
+
 /// Waits until one of these descriptors is readable (negative ones never are), or until the timeout.
 pub(super) fn wait(fds: &[RawFd], longest: Duration) {
     let mut polled: Vec<libc::pollfd> = fds.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();

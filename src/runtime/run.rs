@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::attach::Links;
 use super::context::RunContext;
 use super::final_maps::FinalMaps;
+use super::keep_limits::Attached;
 use super::meter::Meter;
 use super::poll::{MAX_WAIT, UNBOUNDED, ended, fd_is_readable};
 use super::signals::{Signals, with_loop_deadline};
@@ -41,12 +41,16 @@ impl Session<'_> {
             entry_cost::prepare(self.sys);
         }
         let throttle = Throttle::of(&self.cx, self.sys);
+        if throttle.is_some() {
+            self.links.begin_detacher();
+        }
         log_entry_costs(&mut self.options);
         let begun = self.begin(renderer, out, err)?;
         if self.options.dry_run {
             return Ok(Exit { status: 0, child: None });
         }
-        let mut context = RunContext::new(&self.cx, renderer, out, err);
+        let attached = Attached { cx: &self.cx, links: &mut self.links, sys: self.sys, files: &self.files };
+        let mut context = RunContext::new(attached, renderer, out, err);
         context.throttle = throttle;
         let mut events = EventLoop {
             child: self.child.take(),
@@ -60,7 +64,6 @@ impl Session<'_> {
             context,
             cx: &self.cx,
             sys: self.sys,
-            links: &mut self.links,
             source: &mut self.source,
             options: &mut self.options,
             not_attached: &self.not_attached,
@@ -128,7 +131,6 @@ struct EventLoop<'a> {
     changes: RawFd,
     cx: &'a SessionCx<'a>,
     sys: &'a dyn TargetInfo,
-    links: &'a mut Links,
     source: &'a mut Source,
     options: &'a mut Options,
     not_attached: &'a BTreeSet<String>,
@@ -152,7 +154,7 @@ impl EventLoop<'_> {
         self.context.flush(true);
         super::notify(&mut self.options.notify_fd)?;
         if let Some(attached) = self.options.on_attached.take() {
-            attached(self.links.sites);
+            attached(self.context.attached.links.sites);
         }
         // before the command starts, whose load is measured
         if let Some(measure) = &self.options.costs {
@@ -169,7 +171,7 @@ impl EventLoop<'_> {
             }
             child.start()?;
         }
-        iterate(self.links, self.source, &mut self.context, &self.cx.signals)?;
+        iterate(self.source, &mut self.context, &self.cx.signals)?;
         if self.context.is_running() && (self.has_events || self.child.is_some()) {
             self.source.collect(&self.cx.loaded.state, self.cx.settings);
         }
@@ -194,22 +196,7 @@ impl EventLoop<'_> {
             self.refreshed = Instant::now();
         }
         context.stacks.make_room(&context.loaded.state, done.is_complete);
-        if let Some(mut throttle) = context.throttle.take() {
-            let mut steps = throttle.update(self.cx, self.links, self.sys, self.files);
-            if let Some(estimates) = &context.estimates {
-                estimates.publish_used(&throttle.used_maps());
-                estimates.publish_detached(&throttle.detached_maps());
-                steps.extend(throttle.follow_others(self.cx, self.links, estimates));
-            }
-            context.throttle = Some(throttle);
-            context.publish_weights();
-            for step in steps {
-                if let Some(estimates) = &context.estimates {
-                    estimates.publish_step(&step);
-                }
-                context.say(Output::Limited(step));
-            }
-        }
+        context.keep_limits();
         if let Some(meter) = &mut self.meter {
             meter.update(self.cx);
         }
@@ -329,7 +316,7 @@ impl EventLoop<'_> {
     /// Stops the programs. Those that are running come to their ends first.
     fn stop(&mut self) {
         let state = &self.cx.loaded.state;
-        with_loop_deadline(state.flags(), MAX_WRITER_WAIT * 10, || self.links.quiet());
+        with_loop_deadline(state.flags(), MAX_WRITER_WAIT * 10, || self.context.attached.links.quiet());
         match self.continues && self.has_events && self.context.broken.is_none() {
             // if the kernel does not stop it, only the output of running programs is lost
             true => with_loop_deadline(state.flags(), MAX_WRITER_WAIT * 10, || grace_period::stop(state)).unwrap_or_default(),
@@ -341,7 +328,7 @@ impl EventLoop<'_> {
         if let Some(estimates) = &self.context.estimates {
             estimates.end();
         }
-        self.links.detach_from_own_files(self.cx.manifest);
+        self.context.attached.links.detach_from_own_files(self.cx.manifest);
     }
 
     /// Runs `end`, and prints the notes and maps that follow it.
@@ -370,8 +357,9 @@ impl EventLoop<'_> {
             if let Some(exit) = child {
                 log(&format!("the -c program ended with status {}", exit.status()));
             }
-            if self.links.slow() > 0 {
-                log(&format!("closing {} probe descriptors in the background", self.links.slow()));
+            let slow = self.context.attached.links.slow();
+            if slow > 0 {
+                log(&format!("closing {slow} probe descriptors in the background"));
             }
         }
     }
@@ -480,16 +468,16 @@ fn exit_of_child(child: &mut Option<Child>) -> anyhow::Result<Option<child::Exit
 }
 
 /// Pins pinned iterators, and runs the others.
-fn iterate(links: &Links, source: &mut Source, context: &mut RunContext, signals: &Signals) -> anyhow::Result<()> {
-    for (link, pin) in &links.iters {
+fn iterate(source: &mut Source, context: &mut RunContext, signals: &Signals) -> anyhow::Result<()> {
+    for (link, pin) in std::mem::take(&mut context.attached.links.iters) {
         if let Some(path) = pin {
-            iter::pin(link, path).context("cannot pin an iterator")?;
+            iter::pin(&link, &path).context("cannot pin an iterator")?;
             let data = format!("Program pinned to {}", path.display()).into_bytes();
             context.say(Output::Text { kind: "pinned", data, newline: true });
             context.flush(true);
             continue;
         }
-        let mut reader = iter::reader(link).context("cannot read the objects of an iterator")?;
+        let mut reader = iter::reader(&link).context("cannot read the objects of an iterator")?;
         while context.is_running() && signals.end().is_none() {
             let more = iter::read_objects(&mut reader).context("an iterator ended early")?;
             source.drain_once(context);

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use super::context::RunContext;
+use super::keep_limits::Attached;
 use super::problems::Problems;
 use super::{Exit, Session, Stream, load, test_run};
 use crate::host::Host;
@@ -124,7 +125,8 @@ impl Session<'_> {
     /// Runs `end`, whose output belongs to the run.
     fn end_tests(&mut self, status: u8, renderer: &mut dyn Renderer, out: &mut Stream, err: &mut Stream) -> anyhow::Result<Exit> {
         self.all_of(&Attach::End, renderer, out, err)?;
-        let mut context = RunContext::new(&self.cx, renderer, out, err);
+        let attached = Attached { cx: &self.cx, links: &mut self.links, sys: self.sys, files: &self.files };
+        let mut context = RunContext::new(attached, renderer, out, err);
         context.say(Output::End);
         context.flush(true);
         Ok(Exit { status, child: None })
@@ -143,7 +145,8 @@ impl Session<'_> {
 
     /// Processes the records of a program's run; returns the number of errors.
     fn drain(&mut self, before: Problems, renderer: &mut dyn Renderer, out: &mut Stream, err: &mut Stream) -> anyhow::Result<u64> {
-        let mut context = RunContext::new(&self.cx, renderer, out, err);
+        let attached = Attached { cx: &self.cx, links: &mut self.links, sys: self.sys, files: &self.files };
+        let mut context = RunContext::new(attached, renderer, out, err);
         context.problems = before;
         self.source.finish(&mut context);
         context.finish_problems();

@@ -295,7 +295,12 @@ impl Throttle {
 
     /// The programs have been stopped.
     pub fn end(&mut self) {
-        self.ended = Some(Instant::now());
+        self.ended.get_or_insert_with(Instant::now);
+    }
+
+    /// Have they?
+    pub fn has_ended(&self) -> bool {
+        self.ended.is_some()
     }
 
     /// The maps by which probes depend on all runs of other probes.
@@ -334,6 +339,9 @@ impl Throttle {
 
     /// Lets runs and events pass, and takes a step if it is time to. Returns the steps.
     pub fn update(&mut self, cx: &SessionCx, links: &mut Links, sys: &dyn TargetInfo, files: &Files) -> Vec<Limited> {
+        if self.has_ended() {
+            return Vec::new();
+        }
         if self.quiet {
             if self.has_changed(cx) {
                 self.resume(cx);
@@ -351,8 +359,10 @@ impl Throttle {
             let ns = took.as_nanos() as f64;
             let measured = self.statistics.is_some();
             self.groups.iter_mut().for_each(|group| group.measure(cx, ns, measured));
-            let share: f64 = self.groups.iter().map(|g| g.share).sum();
-            self.excess_ns = (self.excess_ns + (share - budget) * ns).max(-budget * 1e9);
+            // those that are detached cost time until the kernel has removed them
+            let share_if = |detached: bool| self.groups.iter().filter(|g| g.detached.is_some() == detached).map(|g| g.share).sum::<f64>();
+            let (share, remaining) = (share_if(false), share_if(true));
+            self.excess_ns = (self.excess_ns + (share + remaining - budget) * ns).max(-budget * 1e9);
             let step = if share > budget && self.excess_ns > 0.0 {
                 self.calm_ticks = 0;
                 self.reduce_cost(cx, links, budget, share)
@@ -360,7 +370,8 @@ impl Throttle {
                 self.calm_ticks += 1;
                 // the programs of a run that is paused do nothing
                 let paused = cx.loaded.state.stopped();
-                let time = !paused && self.calm_ticks >= RECOVERY_TICKS && self.excess_ns <= 0.0 && share < budget * 0.5;
+                let time =
+                    !paused && remaining == 0.0 && self.calm_ticks >= RECOVERY_TICKS && self.excess_ns <= 0.0 && share < budget * 0.5;
                 time.then(|| self.undo_step(cx, links, (sys, files), budget, share)).flatten().into_iter().collect()
             };
             steps.extend(step);
@@ -534,6 +545,8 @@ impl Throttle {
             }
             group.detached_for += group.detached.take().map_or(Duration::ZERO, |since| since.elapsed());
             group.before = group.counters(cx);
+            // the storm may not be over
+            self.short_intervals = SHORT_INTERVALS;
             return Some(limited(group, Step::Attach));
         }
         let group = self.groups.iter_mut().filter(|g| g.one_in > 1 && g.detached.is_none()).max_by_key(|g| g.one_in)?;
@@ -594,6 +607,12 @@ impl ProbeGroup {
     }
 
     fn counters(&self, cx: &SessionCx) -> (Cost, u64, u64) {
+        let (passed, refused) = self.counted_runs(cx);
+        (self.cost(cx), passed, refused)
+    }
+
+    /// What the kernel's statistics say.
+    fn cost(&self, cx: &SessionCx) -> Cost {
         let fds = self.programs.iter().filter_map(|i| *cx.loaded.programs.get(*i)?);
         let mut cost = Cost::default();
         for fd in fds {
@@ -602,22 +621,26 @@ impl ProbeGroup {
             let of = cost::of(unsafe { BorrowedFd::borrow_raw(fd) }).unwrap_or_default();
             (cost.ns, cost.runs) = (cost.ns + of.ns, cost.runs + of.runs);
         }
+        cost
+    }
+
+    /// The runs that passed, and those that were refused.
+    fn counted_runs(&self, cx: &SessionCx) -> (u64, u64) {
         let counters = cx.loaded.state.probe_counters(&self.probes);
         // the return of a call whose entry was refused is not counted
         let of_a_call = if self.has_returns { 2 } else { 1 };
-        (cost, counters.ran, (counters.thinned + counters.sampled_out) * of_a_call)
+        (counters.ran, (counters.thinned + counters.sampled_out) * of_a_call)
     }
 
     /// Computes the group's share of processor time in the last `ns` nanoseconds.
     fn measure(&mut self, cx: &SessionCx, ns: f64, measured: bool) {
-        if self.detached.is_some() {
-            return;
-        }
-        let (cost, ran, thinned) = self.counters(cx);
+        let is_detached = self.detached.is_some();
+        let (ran, thinned) = self.counted_runs(cx);
+        let cost = if is_detached { self.before.0 } else { self.cost(cx) };
         let (then, ran_then, thinned_then) = std::mem::replace(&mut self.before, (cost, ran, thinned));
         let passed = ran.wrapping_sub(ran_then) as f64;
         let refused = thinned.wrapping_sub(thinned_then) as f64;
-        if measured {
+        if measured && !is_detached {
             let (time, runs) = (cost.ns.wrapping_sub(then.ns) as f64, cost.runs.wrapping_sub(then.runs) as f64);
             if passed >= 1.0 {
                 self.run = ((time - (runs - passed).max(0.0) * DROPPED_RUN_NS) / passed).max(20.0);
@@ -628,6 +651,10 @@ impl ProbeGroup {
         }
         // runs that no gate counted are assumed to cost the same as when they were measured
         let known = passed * (self.run + self.entry) + refused * (DROPPED_RUN_NS + self.entry);
+        if is_detached {
+            self.share = known / ns;
+            return;
+        }
         self.share = self.share.max(known / ns);
         self.entries = self.entries.max((passed + refused) * self.entry / ns);
     }

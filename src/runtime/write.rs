@@ -1,16 +1,16 @@
 //! Writes the output and the messages of a run.
 //!
-//! A reader that pauses, such as a pager, stops the run: its records wait in memory. It must not stop exporters, so if another thread
-//! may request the state, a write that may wait is made by a thread of its own, while this one answers.
+//! A reader that pauses, such as a pager, stops the run: its records wait in memory. It must neither stop exporters nor keep probes
+//! attached for longer than a limit or `--duration` allows. In such runs, a thread of its own makes each write that may wait, while
+//! this one answers requests, keeps the limits, and stops the programs in time.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::context::RunContext;
 use super::poll::{self, MAX_WAIT};
-use super::scrape::Scrapes;
 use crate::output::Output;
 
 /// A destination of text.
@@ -47,9 +47,9 @@ impl RunContext<'_> {
         if self.broken.is_some() {
             out.clear();
         }
-        let written = match self.scrapes.clone().filter(|_| !self.is_written_at_once(out.len(), err.len())) {
-            Some(scrapes) => self.write_and_answer(&mut streams, &out, &err, &scrapes),
-            None => streams.write(&out, &err),
+        let written = match self.must_not_wait() && !self.is_written_at_once(out.len(), err.len()) {
+            true => self.write_meanwhile(&mut streams, &out, &err),
+            false => streams.write(&out, &err),
         };
         self.streams = Some(streams);
         self.written_at = Instant::now();
@@ -69,7 +69,7 @@ impl RunContext<'_> {
 
     /// Renders a long output, and writes its text in parts, unless something else uses the whole text.
     pub(super) fn render_in_parts(&mut self, output: &Output) {
-        let in_parts = self.watch.is_none() && self.scrapes.is_none();
+        let in_parts = self.watch.is_none() && self.scrapes.is_none() && (self.throttle.is_none() || self.ending);
         let Self { renderer, rendered, streams, broken, progress, .. } = self;
         let Some(streams) = streams.as_mut().filter(|_| in_parts) else { return renderer.render(output, rendered) };
         let mut write = |out: &mut Vec<u8>| {
@@ -85,9 +85,16 @@ impl RunContext<'_> {
         renderer.render_in_parts(output, rendered, &mut write);
     }
 
-    /// Answers requests while a thread writes.
-    fn write_and_answer(&mut self, streams: &mut Streams, out: &[u8], err: &[u8], scrapes: &Scrapes) -> io::Result<()> {
+    /// Is there something to do while a write waits?
+    fn must_not_wait(&self) -> bool {
+        let is_limited = self.throttle.is_some() || !self.settings.duration.is_zero();
+        self.scrapes.is_some() || is_limited && !self.ending
+    }
+
+    /// Does what must not wait while a thread writes.
+    fn write_meanwhile(&mut self, streams: &mut Streams, out: &[u8], err: &[u8]) -> io::Result<()> {
         let done = poll::eventfd()?;
+        let scrapes = self.scrapes.clone();
         let written = thread::scope(|scope| {
             let write = || {
                 let written = streams.write(out, err);
@@ -95,14 +102,21 @@ impl RunContext<'_> {
                 written
             };
             let writing = thread::Builder::new().name("rbt-write".into()).spawn_scoped(scope, write).ok()?;
+            let mut wait = Duration::ZERO;
             while !writing.is_finished() {
-                poll::wait(&[done.as_raw_fd(), scrapes.fd()], MAX_WAIT);
-                // the next turn of the loop reports a failure
-                let _ = scrapes.answer(self);
+                poll::wait(&[done.as_raw_fd(), scrapes.as_ref().map_or(-1, |scrapes| scrapes.fd())], wait);
+                if let Some(scrapes) = &scrapes {
+                    // the next turn of the loop reports a failure
+                    let _ = scrapes.answer(self);
+                }
+                wait = match self.ending || self.stop_if_over() {
+                    true => MAX_WAIT,
+                    false => self.keep_limits().min(self.signals.max_wait(MAX_WAIT)),
+                };
             }
             Some(writing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
-        // without a thread, exporters wait
+        // without a thread, all wait
         written.unwrap_or_else(|| streams.write(out, err))
     }
 
