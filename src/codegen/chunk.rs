@@ -159,7 +159,9 @@ impl<'c> Gen<'_, 'c> {
         let mut used: Vec<(&hir::Call, u32)> = Vec::new();
         hir::visit(body, &mut |node| {
             let hir::Node::Expr(Expr { kind: ExprKind::Call(call), .. }) = node else { return };
-            let is_code = matches!(call.row.codegen, Codegen::Code(_)) && !call.args.iter().any(|arg| matches!(arg, CallArg::Value(_)));
+            // its type contains its limit
+            let is_constant = |arg: &CallArg| !matches!(arg, CallArg::Value(value) if !matches!(value.kind, ExprKind::Int(_)));
+            let is_code = matches!(call.row.codegen, Codegen::Code(_)) && call.args.iter().all(is_constant);
             if !is_code || !call.row.needs.intersects(ContextFeatures::STACK) {
                 return;
             }

@@ -13,7 +13,7 @@ use super::artifact::Sampling;
 use super::gates::{PlainMaps, costs, ordered_aggregations};
 use super::latency_pairs::{delete_call, is_thread};
 use crate::builtins::{self, MapId};
-use crate::probes::ArgRef;
+use crate::probes::{ALL_SYSTEM_CALLS, ArgRef};
 use crate::sema::hir::{self, CallArg, Expr, ExprKind, Node, Stmt, StmtKind};
 use crate::syntax::ast::{BinOp, UnOp};
 
@@ -22,8 +22,11 @@ pub(super) fn is_of_call(map: MapId, entries: &[&hir::Probe], returns: &[&hir::P
     let mut forms = BTreeSet::new();
     let mut is_by_thread = |probe: &&hir::Probe| uses_by_thread(map, probe, counters, &mut forms);
     let by_thread = entries.iter().chain(returns).all(&mut is_by_thread);
-    let stored = || entries.iter().all(|probe| always_stores(map, probe));
-    let deleted = || returns.iter().all(|probe| !mentions(map, probe) || always_deletes(map, probe));
+    let ends: Vec<&hir::Probe> = entries.iter().chain(returns).copied().filter(|probe| mentions(map, probe)).collect();
+    let selections: BTreeSet<BTreeSet<String>> = ends.iter().map(|probe| selections(probe)).collect();
+    let same = if let (Some(same), 1) = (selections.first(), selections.len()) { same.clone() } else { BTreeSet::new() };
+    let stored = || entries.iter().all(|probe| stores_if(map, probe, &same));
+    let deleted = || returns.iter().all(|probe| !mentions(map, probe) || always_deletes(map, probe, &same));
     // one element for each call
     by_thread && forms.len() <= 1 && (stored() || deleted())
 }
@@ -48,8 +51,38 @@ pub(super) fn passed_by(script: &hir::Script, sampling: &[Sampling]) -> Vec<Opti
     (0..script.maps.len()).map(of).collect()
 }
 
-/// Does each run delete the element, or set it to zero, if it is there?
-fn always_deletes(map: MapId, probe: &hir::Probe) -> bool {
+/// The conditions of a predicate by which a probe on all system calls selects some by their numbers, which a call has at both ends.
+fn selections(probe: &hir::Probe) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let is_on_all = probe.sites.iter().all(|site| matches!(site.attach.traced_call(), Some((_, name)) if name == ALL_SYSTEM_CALLS));
+    if let (Some(predicate), true) = (hir::predicate(&probe.body).0, is_on_all) {
+        each_condition(predicate, &mut |cond| found.extend(selection(cond)));
+    }
+    found
+}
+
+/// The text of a condition that only asks for the number of a system call.
+fn selection(e: &Expr) -> Option<String> {
+    match &e.kind {
+        ExprKind::Cast(of, _) => selection(of),
+        ExprKind::Unary(op, of) => Some(format!("{op:?} {}", selection(of)?)),
+        ExprKind::Binary(op, a, b) => Some(format!("({} {op:?} {})", selection(a)?, selection(b)?)),
+        ExprKind::Int(number) => Some(number.to_string()),
+        ExprKind::Context(ArgRef::Named(field)) => (field.field.name == "id").then(|| "id".into()),
+        _ => None,
+    }
+}
+
+/// Visits the conditions that must all be true.
+fn each_condition<'a>(cond: &'a Expr, see: &mut dyn FnMut(&'a Expr)) {
+    match &cond.kind {
+        ExprKind::Binary(BinOp::And, a, b) => [a, b].into_iter().for_each(|cond| each_condition(cond, see)),
+        _ => see(cond),
+    }
+}
+
+/// Does each run delete the element, or set it to zero, if it is there? `same`: see [`is_steady`].
+fn always_deletes(map: MapId, probe: &hir::Probe, same: &BTreeSet<String>) -> bool {
     let mut set = Vec::new();
     hir::visit(&probe.body, &mut |node| match node {
         Node::Stmt(Stmt { kind: StmtKind::SetVar(var, value), .. }) => set.push((*var, is_element(value, map, &BTreeSet::new()))),
@@ -61,22 +94,22 @@ fn always_deletes(map: MapId, probe: &hir::Probe) -> bool {
     let is_only = |var: &hir::VarId| set.iter().filter(|(other, _)| other == var).count() == 1;
     let variables = set.iter().filter(|(var, is_element)| *is_element && is_only(var)).map(|(var, _)| *var).collect();
     let (predicate, body) = hir::predicate(&probe.body);
-    predicate.is_none_or(|cond| is_about_call(cond, map, &variables)) && deletes_existing(map, body, &variables)
+    predicate.is_none_or(|cond| is_about_call(cond, map, &variables, same)) && deletes_existing(map, body, &variables)
 }
 
-/// Is the condition about whether the element is there, or the same for all calls of a thread?
-fn is_about_call(cond: &Expr, map: MapId, variables: &BTreeSet<hir::VarId>) -> bool {
-    match &cond.kind {
-        ExprKind::Binary(BinOp::And, a, b) => is_about_call(a, map, variables) && is_about_call(b, map, variables),
-        _ => is_there(cond, map, variables) || is_steady(cond),
-    }
+/// Is each condition about whether the element is there, or the same for all calls of a thread?
+fn is_about_call(cond: &Expr, map: MapId, variables: &BTreeSet<hir::VarId>, same: &BTreeSet<String>) -> bool {
+    let mut all = true;
+    each_condition(cond, &mut |cond| all &= is_there(cond, map, variables) || is_steady(cond, same));
+    all
 }
 
-/// Is the condition the same for all calls of a thread?
-fn is_steady(e: &Expr) -> bool {
+/// Is the condition the same for all calls of a thread, or, if it is among `same`, at both ends of each call?
+fn is_steady(e: &Expr, same: &BTreeSet<String>) -> bool {
     match &e.kind {
-        ExprKind::Cast(of, _) | ExprKind::Unary(_, of) => is_steady(of),
-        ExprKind::Binary(_, a, b) => is_steady(a) && is_steady(b),
+        _ if selection(e).is_some_and(|text| same.contains(&text)) => true,
+        ExprKind::Cast(of, _) | ExprKind::Unary(_, of) => is_steady(of, same),
+        ExprKind::Binary(_, a, b) => is_steady(a, same) && is_steady(b, same),
         ExprKind::Int(_) | ExprKind::Str(_) => true,
         ExprKind::Call(call) => builtins::is_same_at_both_ends(call.row) && call.args.is_empty(),
         _ => false,
@@ -135,12 +168,17 @@ fn is_absent(cond: &Expr, map: MapId, variables: &BTreeSet<hir::VarId>) -> bool 
 
 /// Does each run of the probe, or each for some threads, store an element? (What it adds to one depends on earlier runs.)
 pub(super) fn always_stores(map: MapId, probe: &hir::Probe) -> bool {
+    stores_if(map, probe, &BTreeSet::new())
+}
+
+/// The same, or each for some calls.
+fn stores_if(map: MapId, probe: &hir::Probe, same: &BTreeSet<String>) -> bool {
     let stores = |stmt: &Stmt| match &stmt.kind {
         StmtKind::SetMap { map: of, key, value } => *of == map && added(*of, key.as_ref(), value).is_none() && !is_zero(value),
         _ => false,
     };
     let body = match hir::predicate(&probe.body) {
-        (Some(cond), body) if is_steady(cond) => body,
+        (Some(cond), body) if is_steady(cond, same) => body,
         _ => &probe.body,
     };
     !hir::returns(body) && body.iter().any(stores)

@@ -203,6 +203,9 @@ pub fn raw_syscall_event(enter: bool) -> &'static str {
     if enter { "sys_enter" } else { "sys_exit" }
 }
 
+/// The name of the call of probes on the tracepoints of all system calls, for [`Attach::traced_call`].
+pub const ALL_SYSTEM_CALLS: &str = "syscall";
+
 impl Attach {
     /// Does this process run it, rather than an event elsewhere? Such probes belong to the run: no filter drops them.
     pub fn runs_in_rbt(&self) -> bool {
@@ -317,7 +320,7 @@ impl Attach {
     /// are [`super::syscall::syscall_of_site`].
     pub fn traced_call(&self) -> Option<(bool, String)> {
         // the tracepoints of all system calls
-        let of_any = |event: &str| matches!(event, "sys_enter" | "sys_exit").then(|| (event == "sys_exit", "syscall".to_owned()));
+        let of_any = |event: &str| matches!(event, "sys_enter" | "sys_exit").then(|| (event == "sys_exit", ALL_SYSTEM_CALLS.to_owned()));
         match self {
             Attach::Kprobe { module, function, offset: 0, ret, .. } => {
                 Some((*ret, format!("{}:{function}", module.as_deref().unwrap_or(KERNEL))))

@@ -20,7 +20,7 @@ mod uprobe;
 mod usdt;
 mod watchpoint;
 
-pub use attach::{Attach, AttachProperties, FileLocation, NoHitNote, SamplePeriod, raw_syscall_event};
+pub use attach::{ALL_SYSTEM_CALLS, Attach, AttachProperties, FileLocation, NoHitNote, SamplePeriod, raw_syscall_event};
 pub use hot::hot_site;
 pub use search::Place;
 pub use shared::{Shared, shared};
