@@ -10,6 +10,7 @@ use std::mem::discriminant;
 
 use super::{Gen, chunk};
 use crate::builtins::{Codegen, Event};
+use crate::probes::ContextFeatures;
 use crate::sema::hir::{self, CallArg, Expr, ExprKind, Node, Stmt, StmtKind};
 
 /// The number of statements of one shape for which a function is worth its own cost.
@@ -27,19 +28,32 @@ const MIN_VARIABLE_WEIGHT: u64 = 8;
 pub(super) const MAX_STORED_TEXT: usize = 31;
 
 /// Which statements may share functions.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Sharers {
     /// All that are worth it.
+    #[default]
     All,
+    /// Those that take longer than a call, for programs that run often.
+    Costly,
     /// Loops, whose bodies are functions in any case.
     Loops,
+}
+
+impl Sharers {
+    fn contain(self, stmt: &Stmt) -> bool {
+        match self {
+            Self::All => true,
+            Self::Costly => is_costly(stmt),
+            Self::Loops => is_loop(stmt),
+        }
+    }
 }
 
 /// The shapes of statements that become functions.
 #[derive(Default)]
 pub(super) struct AlikeStatements {
     shapes: BTreeSet<u64>,
-    only_loops: bool,
+    sharers: Sharers,
 }
 
 impl AlikeStatements {
@@ -47,19 +61,19 @@ impl AlikeStatements {
     ///
     /// Where statements of one shape did not come out alike, those that are equal may.
     pub fn of(body: &[Stmt], unlike: &BTreeSet<u64>, sharers: Sharers) -> Self {
-        let only_loops = sharers == Sharers::Loops;
-        let mut frequencies: BTreeMap<u64, u32> = BTreeMap::new();
+        // Loops come first: they are functions in any case.
+        let mut frequencies: BTreeMap<u64, (bool, u32)> = BTreeMap::new();
         hir::visit_within(body, &mut |node, around| {
             if let (Node::Stmt(stmt), 0) = (node, around.loops)
-                && (!only_loops || is_loop(stmt))
+                && sharers.contain(stmt)
                 && let Some(shape) = shape_within(stmt, unlike)
             {
-                *frequencies.entry(shape).or_default() += 1;
+                frequencies.entry(shape).or_insert((is_loop(stmt), 0)).1 += 1;
             }
         });
-        let mut shapes: Vec<(u32, u64)> = frequencies.into_iter().map(|(shape, n)| (n, shape)).filter(|(n, _)| *n >= MIN_ALIKE).collect();
+        let mut shapes: Vec<_> = frequencies.into_iter().map(|(shape, n)| (n, shape)).filter(|((_, n), _)| *n >= MIN_ALIKE).collect();
         shapes.sort_unstable_by(|a, b| b.cmp(a));
-        Self { shapes: shapes.into_iter().take(MAX_SHAPES).map(|(_, shape)| shape).collect(), only_loops }
+        Self { shapes: shapes.into_iter().take(MAX_SHAPES).map(|(_, shape)| shape).collect(), sharers }
     }
 }
 
@@ -68,7 +82,7 @@ impl Gen<'_, '_> {
     pub(super) fn shared_shape(&self, stmt: &Stmt) -> Option<u64> {
         let chunks = self.body.chunks.as_ref()?;
         let alike = &chunks.alike;
-        if alike.shapes.is_empty() || !chunks.has_room() || self.body.depth > 0 || alike.only_loops && !is_loop(stmt) {
+        if alike.shapes.is_empty() || !chunks.has_room() || self.body.depth > 0 || !alike.sharers.contain(stmt) {
             return None;
         }
         shape_within(stmt, &self.e.options.unlike).filter(|shape| alike.shapes.contains(shape))
@@ -215,6 +229,45 @@ fn hash_call<'a>(call: &'a hir::Call, common: Common, hash: &mut DefaultHasher) 
         }
     }
     apart
+}
+
+/// Does each run of the statement take longer than a call, without its blocks, which may be skipped? Those of a condition may share
+/// functions themselves.
+fn is_costly(stmt: &Stmt) -> bool {
+    let is_slow = |e: &Expr| {
+        let mut found = false;
+        e.visit(&mut |node| found |= matches!(node, Node::Expr(e) if takes_long(e)));
+        found
+    };
+    match &stmt.kind {
+        StmtKind::SetMap { .. } | StmtKind::Aggregate { .. } => true,
+        StmtKind::Expr(e) | StmtKind::SetVar(_, e) | StmtKind::Return(Some(e)) | StmtKind::If { cond: e, .. } => is_slow(e),
+        StmtKind::ForRange { .. } | StmtKind::ForMap { .. } | StmtKind::While { .. } => true,
+        StmtKind::ZeroVar(_) | StmtKind::Repeat { .. } | StmtKind::Break | StmtKind::Continue | StmtKind::Return(None) => false,
+    }
+}
+
+/// Does it look up an element, send a record, or read memory?
+fn takes_long(e: &Expr) -> bool {
+    match &e.kind {
+        ExprKind::Map(..) | ExprKind::ReadAgg(..) | ExprKind::StepMap { .. } | ExprKind::CallFn(..) | ExprKind::CallForeign(..) => true,
+        ExprKind::Call(call) => !call.args.is_empty() || call.row.needs.intersects(ContextFeatures::STACK),
+        ExprKind::Str(_)
+        | ExprKind::Int(_)
+        | ExprKind::Var(_)
+        | ExprKind::StepVar { .. }
+        | ExprKind::Context(_)
+        | ExprKind::Unary(..)
+        | ExprKind::Binary(..)
+        | ExprKind::Field(..)
+        | ExprKind::Deref(..)
+        | ExprKind::Index(..)
+        | ExprKind::AddrOf(_)
+        | ExprKind::Cond(..)
+        | ExprKind::Block(..)
+        | ExprKind::Cast(..)
+        | ExprKind::Tuple(_) => false,
+    }
 }
 
 /// Is its code about as long as a call? Records of known numbers are written by a function anyway.

@@ -106,12 +106,15 @@ impl<'c> Gen<'_, 'c> {
         }
         let piece = MIN_CHUNK.max(weight(&probe.body) / MAX_PIECES);
         let deepest = MAX_NESTING.min(FRAMES.saturating_sub(self.nesting(&probe.body)));
-        // In a program that runs often, the time of a call counts, and each function asks for the process again.
         let options = &self.e.options;
+        let sharers = match (self.e.program.is_rare || options.shares_often, is_long(&probe.body)) {
+            (true, _) => Sharers::All,
+            (false, true) => Sharers::Costly,
+            (false, false) => Sharers::Loops,
+        };
         let alike = match options.shares_statements {
-            true if self.e.program.is_rare || options.shares_often => AlikeStatements::of(&probe.body, &options.unlike, Sharers::All),
-            true if many_loops => AlikeStatements::of(&probe.body, &options.unlike, Sharers::Loops),
-            _ => AlikeStatements::default(),
+            true => AlikeStatements::of(&probe.body, &options.unlike, sharers),
+            false => AlikeStatements::default(),
         };
         self.body.chunks =
             Some(Chunks { piece, count: 0, within: 0, deepest, value: None, alike, context: Vec::new(), stacks: Vec::new() });

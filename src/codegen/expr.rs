@@ -304,7 +304,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                             );
                             e.int(1)
                         },
-                        |e| e.div(x, y, signed, op == BinOp::Mod),
+                        |e| e.divide(x, y, signed, op == BinOp::Mod),
                     )
                 })
             }

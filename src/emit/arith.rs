@@ -98,6 +98,25 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
+    /// The same as [`Builder::div`], in a split program by a function. The kernel puts a check before each division by an unknown number,
+    /// and moves the rest of the program to make room for it (`bpf_patch_insn_data` of kernel/bpf/core.c), so the time for
+    /// many of them would grow with their square.
+    pub fn divide(&mut self, a: IntValue<'c>, b: IntValue<'c>, signed: bool, remainder: bool) -> IntValue<'c> {
+        if !self.is_split() || !self.shares_code() || b.is_const() {
+            return self.div(a, b, signed, remainder);
+        }
+        let name = match (signed, remainder) {
+            (false, false) => "quotient",
+            (false, true) => "remainder",
+            (true, false) => "signed_quotient",
+            (true, true) => "signed_remainder",
+        };
+        self.global(name, &[a, b], |e, args| match args {
+            [a, b] => e.div(*a, *b, signed, remainder),
+            _ => bug!("it gets two numbers"),
+        })
+    }
+
     /// `c != 0 ? a : b`, where both are already computed.
     pub fn select(&self, c: IntValue<'c>, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
         let bit = self.cmp_bit(Cmp::Ne, c, self.int(0));
