@@ -205,7 +205,7 @@ impl<'c> Builder<'_, 'c> {
         } else {
             let size = wanted_cap.next_power_of_two().max(self.options.on_stack_limit + 1);
             let ptr = self.alloc(size);
-            self.copy(ptr, wanted, wanted_cap, 1);
+            self.copy(ptr, wanted, wanted_cap, 8);
             (self.rematerialize(ptr), size)
         };
         if !self.is_scratch(wanted) {
