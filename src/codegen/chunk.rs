@@ -14,6 +14,7 @@ use crate::builtins::{self, Builtin, Codegen};
 use crate::emit::{ChunkKind, Cmp, IntValue, Operand, Repr};
 use crate::probes::{ArgRef, ContextFeatures};
 use crate::sema::hir::{self, CallArg, Expr, ExprKind, Stmt, StmtKind, weight};
+use crate::syntax::ast::BinOp;
 use crate::types::{Int, Space, Type};
 
 /// The number of statements and expressions at which a body is long.
@@ -24,6 +25,9 @@ const SHARED: u64 = 300;
 const MIN_CHUNK: u64 = 300;
 /// The kernel allows 256 functions (`BPF_MAX_SUBPROGS` of include/linux/bpf_verifier.h), including loops and others.
 const MAX_PIECES: u64 = 128;
+
+/// The number of divisions from which on a program would load faster if a function did them. A call takes as long as a division.
+const MANY_DIVISIONS: u64 = 1000;
 
 /// The number of uses of a stack from which on a split body takes it once.
 const MIN_STACKS_TO_KEEP: u32 = 16;
@@ -63,6 +67,19 @@ pub(super) fn shares_code(body: &[Stmt], functions: &[hir::Function]) -> bool {
 /// Are they so long that such a function must be one that the verifier checks once?
 pub(super) fn is_split(body: &[Stmt], functions: &[hir::Function]) -> bool {
     whole_weight(body, functions) >= MIN_BODY_TO_SPLIT
+}
+
+/// Is a body so full of divisions by unknown numbers that they need a function? See [`ProgramCx::divides_often`](crate::emit::ProgramCx).
+pub(super) fn divides_often(body: &[Stmt]) -> bool {
+    let mut divisions = 0;
+    hir::visit_within(body, &mut |node, around| {
+        if let hir::Node::Expr(Expr { kind: ExprKind::Binary(BinOp::Div | BinOp::Mod, _, by), .. }) = node
+            && !matches!(by.kind, ExprKind::Int(_))
+        {
+            divisions += around.times;
+        }
+    });
+    divisions >= MANY_DIVISIONS
 }
 
 fn whole_weight(body: &[Stmt], functions: &[hir::Function]) -> u64 {

@@ -83,6 +83,7 @@ impl ScriptCx<'_, '_> {
             is_once: matches!(first.attach, Attach::Begin | Attach::End) && probe.functions.is_empty() && is_plain(&probe.body),
             is_long: super::chunk::shares_code(&probe.body, &probe.functions),
             is_split: super::chunk::is_split(&probe.body, &probe.functions),
+            divides_often: super::chunk::divides_often(&probe.body),
             // the reader of a pinned program's output does not read its records
             quiet: first.attach.pinned(),
             weighted: self.is_weighted(index),

@@ -98,11 +98,9 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// The same as [`Builder::div`], in a split program by a function. The kernel puts a check before each division by an unknown number,
-    /// and moves the rest of the program to make room for it (`bpf_patch_insn_data` of kernel/bpf/core.c), so the time for
-    /// many of them would grow with their square.
+    /// The same as [`Builder::div`], by a function in programs with many divisions.
     pub fn divide(&mut self, a: IntValue<'c>, b: IntValue<'c>, signed: bool, remainder: bool) -> IntValue<'c> {
-        if !self.is_split() || !self.shares_code() || b.is_const() {
+        if !self.program.divides_often || !self.shares_code() || b.is_const() {
             return self.div(a, b, signed, remainder);
         }
         let name = match (signed, remainder) {

@@ -60,6 +60,10 @@ pub struct ProgramCx {
     pub is_long: bool,
     /// It is so long that its body is split, and that the verifier's limit for all of its functions matters.
     pub is_split: bool,
+    /// It has so many divisions by unknown numbers that a function does them. The kernel puts a check before each and moves the rest of
+    /// the program to make room for it (`bpf_patch_insn_data` of kernel/bpf/core.c), so its time grows with the square of their
+    /// number.
+    pub divides_often: bool,
     /// Nothing reads its reports.
     pub quiet: bool,
     /// Its runs have weights: see `gate.rs`.

@@ -21,7 +21,7 @@ use crate::diag::{Source, short_names};
 use crate::linked::{CType, Signature};
 
 /// For a longer script, the object contains only the line numbers, not the text.
-const MAX_LINES: usize = 3000;
+const MAX_LINES: usize = 1000;
 
 unsafe extern "C" {
     /// Creates a file with its text. In `debug_info.cpp`.
