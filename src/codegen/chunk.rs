@@ -295,6 +295,12 @@ impl<'c> Gen<'_, 'c> {
                 self.e.end_if(branch);
             }
         }
+        if self.jumps_out_of_chunk() {
+            // that of the function around this one, which finds the value at the same place
+            self.e.ret(Some(how));
+            self.e.else_(&branch);
+            return self.e.end_if(branch);
+        }
         if let (true, Some(offset)) = (ways.returns, value) {
             let is = self.e.cmp(Cmp::Eq, how, self.e.int(RETURNED_VALUE));
             let branch = self.e.begin_if(is);
