@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::RawFd;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,7 @@ use super::symbolize::Symbolize;
 use super::throttle::Throttle;
 use super::totals::Totals;
 use super::watch::Watch;
-use super::write::{Stream, Streams};
+use super::write::{Destination, Stream, Streams};
 use super::{Buffering, Listener, Scrapes, SessionCx, double_buffer, empty_result, load, maps};
 use crate::builtins;
 use crate::codegen::artifact::{Manifest, Map, Program};
@@ -62,8 +63,9 @@ pub(super) struct RunContext<'a> {
     pub(super) rendered: Rendered,
     /// None while another thread writes.
     pub(super) streams: Option<Streams<'a>>,
-    /// See [`Options::out`](super::Options::out).
-    pub(super) out_fd: Option<OwnedFd>,
+    /// See [`Options::out`](super::Options::out); and the same of standard error.
+    pub(super) out: Option<Rc<Destination>>,
+    pub(super) err: Option<Rc<Destination>>,
     pub(super) buffering: Buffering,
     /// `exit()` was called.
     pub(super) exit: Option<u8>,
@@ -153,7 +155,8 @@ impl<'a> RunContext<'a> {
             renderer,
             rendered: Rendered::default(),
             streams: Some(Streams { out, err }),
-            out_fd: None,
+            out: None,
+            err: None,
             buffering: Buffering::Line,
             exit: None,
             ending: false,

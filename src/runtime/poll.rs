@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // descriptors by their numbers, which may be none
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
@@ -22,6 +22,14 @@ pub(super) fn wait(fds: &[RawFd], longest: Duration) {
     let milliseconds = libc::c_int::try_from(longest.as_millis()).unwrap_or(-1);
     // SAFETY: the array outlives the call. An error (EINTR) is treated as an event: the caller checks for itself.
     unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, milliseconds) };
+}
+
+/// Waits until the first one is ready to write, or the second one to read, if it is not negative.
+pub(super) fn wait_writable(to: impl AsFd, from: RawFd, longest: Duration) {
+    let polled = |fd, events| libc::pollfd { fd, events, revents: 0 };
+    let mut polled = [polled(to.as_fd().as_raw_fd(), libc::POLLOUT), polled(from, libc::POLLIN)];
+    // SAFETY: as above
+    unsafe { libc::poll(polled.as_mut_ptr(), 2, libc::c_int::try_from(longest.as_millis()).unwrap_or(-1)) };
 }
 
 /// Has this pidfd's process ended?

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -17,6 +18,7 @@ use super::source::{MAX_WRITER_WAIT, Source};
 use super::throttle::Throttle;
 use super::totals::Totals;
 use super::watch::Watch;
+use super::write::Destination;
 use super::{
     Child, Exit, Options, Session, SessionCx, Stream, child, entry_cost, grace_period, iter, load, raw, redraw, removed_cgroup,
     replaced_files, run_by_hand, unhit_probes,
@@ -396,7 +398,9 @@ fn configure(context: &mut RunContext, options: &mut Options) {
     context.scrapes.clone_from(&options.scrapes);
     context.estimates.clone_from(&options.estimates);
     context.publish_sources();
-    context.out_fd = options.out.take();
+    let destination = |fd: OwnedFd| Rc::new(Destination::of(fd));
+    context.out = options.out.take().map(destination);
+    context.err = io::stderr().as_fd().try_clone_to_owned().ok().map(destination);
     context.totals = options.scrapes.is_some().then(|| Totals::new(context.settings.max_series));
     if let Some(wanted) = options.watched.take() {
         context.watch = Watch::begin(wanted, context.manifest);

@@ -1,13 +1,20 @@
 //! Writes the output and the messages of a run.
 //!
 //! A reader that pauses, such as a pager, stops the run: its records wait in memory. It must neither stop exporters nor keep probes
-//! attached for longer than a limit or `--duration` allows. In such runs, a thread of its own makes each write that may wait, while
-//! this one answers requests, keeps the limits, and stops the programs in time.
+//! attached for longer than a limit or `--duration` allows. In such runs, no write waits: while the reader pauses, this thread answers
+//! requests, keeps the limits, and stops the programs in time. A second description of the pipe or the terminal has the flag
+//! `O_NONBLOCK`, which would concern other processes if the first one had it. Where there can be none, such as for a socket, another
+//! thread writes.
 
+use std::cell::OnceCell;
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::fs::FileType;
 
 use super::context::RunContext;
 use super::poll::{self, MAX_WAIT};
@@ -18,6 +25,31 @@ pub type Stream = dyn Write + Send;
 
 /// A pipe with any space takes this many bytes without waiting (`PIPE_BUF`), if nobody else writes to it.
 const MAX_DIRECT: usize = 4096;
+
+/// A destination of text by its descriptor.
+pub(super) struct Destination {
+    fd: OwnedFd,
+    /// The same without waiting, if that is possible.
+    without_waiting: OnceCell<Option<File>>,
+}
+
+impl Destination {
+    pub fn of(fd: OwnedFd) -> Self {
+        Self { fd, without_waiting: OnceCell::new() }
+    }
+
+    /// Another description of it whose writes do not wait. One of a file would begin at its start.
+    fn without_waiting(&self) -> Option<&File> {
+        let open = || {
+            if !matches!(file_type(self.fd.as_fd()), Some(FileType::Fifo | FileType::CharacterDevice)) {
+                return None;
+            }
+            let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+            File::options().write(true).custom_flags(flags).open(format!("/proc/self/fd/{}", self.fd.as_raw_fd())).ok()
+        };
+        self.without_waiting.get_or_init(open).as_ref()
+    }
+}
 
 /// The destinations of a run.
 pub(super) struct Streams<'a> {
@@ -91,10 +123,61 @@ impl RunContext<'_> {
         self.scrapes.is_some() || is_limited && !self.ending
     }
 
-    /// Does what must not wait while a thread writes.
+    /// Writes, and meanwhile does what must not wait.
     fn write_meanwhile(&mut self, streams: &mut Streams, out: &[u8], err: &[u8]) -> io::Result<()> {
+        // other runs use the output by locks
+        let [to_out, to_err] = [&self.out, &self.err].map(|to| to.clone().filter(|_| !self.shares_output));
+        let is_file = |to: &Destination| is_regular(to.fd.as_fd());
+        let never_waits = |to: &Destination| is_file(to) || to.without_waiting().is_some();
+        if [(&to_out, out), (&to_err, err)].into_iter().any(|(to, text)| !text.is_empty() && !to.as_deref().is_some_and(never_waits)) {
+            return self.write_by_thread(streams, out, err);
+        }
+        let written = match to_out.filter(|to| !is_file(to)) {
+            Some(to) => self.write_in_turns(&to, out),
+            None => streams.write(out, &[]),
+        };
+        match to_err.filter(|to| !is_file(to)) {
+            // A closed standard error cannot be reported.
+            Some(to) => _ = self.write_in_turns(&to, err),
+            None => _ = streams.write(&[], err),
+        }
+        written
+    }
+
+    /// Writes without waiting, and does what is due when the reader pauses.
+    fn write_in_turns(&mut self, to: &Destination, mut text: &[u8]) -> io::Result<()> {
+        let Some(mut file) = to.without_waiting() else { return Ok(()) };
+        let mut wait = Duration::ZERO;
+        while !text.is_empty() {
+            match file.write(text) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => text = text.get(written..).unwrap_or_default(),
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => {
+                    poll::wait_writable(file, self.scrapes.as_ref().map_or(-1, |scrapes| scrapes.fd()), wait);
+                    wait = self.do_what_is_due();
+                }
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+                Err(why) => return Err(why),
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers requests, keeps the limits, and stops the programs in time. Returns the longest wait for the next time.
+    fn do_what_is_due(&mut self) -> Duration {
+        if let Some(scrapes) = self.scrapes.clone() {
+            // the next turn of the loop reports a failure
+            let _ = scrapes.answer(self);
+        }
+        match self.ending || self.stop_if_over() {
+            true => MAX_WAIT,
+            false => self.keep_limits().min(self.signals.max_wait(MAX_WAIT)),
+        }
+    }
+
+    /// Does what is due while a thread writes.
+    fn write_by_thread(&mut self, streams: &mut Streams, out: &[u8], err: &[u8]) -> io::Result<()> {
         let done = poll::eventfd()?;
-        let scrapes = self.scrapes.clone();
         let written = thread::scope(|scope| {
             let write = || {
                 let written = streams.write(out, err);
@@ -104,15 +187,8 @@ impl RunContext<'_> {
             let writing = thread::Builder::new().name("rbt-write".into()).spawn_scoped(scope, write).ok()?;
             let mut wait = Duration::ZERO;
             while !writing.is_finished() {
-                poll::wait(&[done.as_raw_fd(), scrapes.as_ref().map_or(-1, |scrapes| scrapes.fd())], wait);
-                if let Some(scrapes) = &scrapes {
-                    // the next turn of the loop reports a failure
-                    let _ = scrapes.answer(self);
-                }
-                wait = match self.ending || self.stop_if_over() {
-                    true => MAX_WAIT,
-                    false => self.keep_limits().min(self.signals.max_wait(MAX_WAIT)),
-                };
+                poll::wait(&[done.as_raw_fd(), self.scrapes.as_ref().map_or(-1, |scrapes| scrapes.fd())], wait);
+                wait = self.do_what_is_due();
             }
             Some(writing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
@@ -122,7 +198,7 @@ impl RunContext<'_> {
 
     /// Is a write of this many bytes of output and of messages certain not to wait?
     fn is_written_at_once(&self, out: usize, err: usize) -> bool {
-        let Some(fd) = &self.out_fd else { return false };
+        let Some(Destination { fd, .. }) = self.out.as_deref() else { return false };
         let is_direct =
             |fd: BorrowedFd, bytes: usize| bytes == 0 || is_regular(fd) || !self.shares_output && bytes <= MAX_DIRECT && poll::writable(fd);
         is_direct(fd.as_fd(), out) && is_direct(io::stderr().as_fd(), err)
@@ -130,5 +206,9 @@ impl RunContext<'_> {
 }
 
 fn is_regular(fd: BorrowedFd) -> bool {
-    rustix::fs::fstat(fd).is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file())
+    file_type(fd) == Some(FileType::RegularFile)
+}
+
+fn file_type(fd: BorrowedFd) -> Option<FileType> {
+    rustix::fs::fstat(fd).ok().map(|stat| FileType::from_raw_mode(stat.st_mode))
 }
