@@ -100,14 +100,16 @@
 //!   marked (`system/binary/interpreters.rs`), so that a stack without a marked frame costs a comparison per frame.
 //! - A helper call whose result cannot change within a run happens once if its first use dominates the others.
 //! - Long bodies are split into functions that the verifier checks separately (`codegen/chunk.rs`), so its time grows linearly with
-//!   their length. Those of a program whose context they cannot take find its numbers in scratch memory. In programs that run rarely,
-//!   statements of one shape (`codegen/alike.rs`) become functions, and those whose IR differs in numbers or short texts only become
-//!   one (`emit/alike.cpp`): 10,000 of them compile and load in a third of the time. In a tracepoint of system calls, 6,000
-//!   conditions would take 117 us instead of 4. The shape is a guess. If too
+//!   their length. Those of a program whose context they cannot take find its numbers in scratch memory. Statements of one shape
+//!   (`codegen/alike.rs`) become functions, and those whose IR differs in numbers or short texts only become one (`emit/alike.cpp`):
+//!   10,000 of them compile and load in a third of the time, and in a tenth of it in a tracepoint. A call takes some 5 ns in each run.
+//!   So in programs that run often, statements with keys, records or stacks share functions (30 ns and more), those with elements
+//!   without keys (8 ns) only in bodies of over a thousand lines, and conditions on numbers never: as functions, 6,000 of them would
+//!   take 117 us instead of 4. If such a program is too complex nevertheless, they do. The shape is a guess. If too
 //!   many functions of one remain, the script is compiled again with a stricter one.
+//!   Pieces of a program that runs often get few of LLVM's passes, but the functions that they call get all.
 //!   The verifier's limit of a million instructions holds for all functions of a program together. So in split programs, code that it
 //!   would follow for long, such as the attempts to store a maximum, is in functions that it checks once (`Builder::on_memory_and_number`).
-//!   If a program that runs often is too complex nevertheless, its statements share functions, which is slower in each run.
 //!   Many loops share functions with their callbacks: `codegen/loop_variables.rs` gives them the same variables.
 //!   A `while` is a callback of the kernel's loop helper, so the verifier need not prove that it ends.
 //! - A map whose key is `tid` at every use has most of its elements in a table, at places that follow from the thread's ID

@@ -19,8 +19,8 @@ const MIN_ALIKE: u32 = 16;
 const MAX_SHAPES: usize = 64;
 /// The least number of statements and expressions in such a statement. A call takes as many instructions as a simple assignment.
 const MIN_WEIGHT: u64 = 3;
-/// The same for an aggregation, which looks up an element and changes it.
-const MIN_AGGREGATION_WEIGHT: u64 = 2;
+/// The same for one that looks up an element and changes it.
+const MIN_MAP_WEIGHT: u64 = 2;
 /// The same for an assignment of a number to a variable, which is a single instruction.
 const MIN_VARIABLE_WEIGHT: u64 = 8;
 
@@ -33,7 +33,9 @@ pub(super) enum Sharers {
     /// All that are worth it.
     #[default]
     All,
-    /// Those that take longer than a call, for programs that run often.
+    /// Those that take several times as long as a call, for programs that run often.
+    Slow,
+    /// The same, and those that take longer than a call, for programs so long that they might be too complex otherwise.
     Costly,
     /// Loops, whose bodies are functions in any case.
     Loops,
@@ -43,7 +45,8 @@ impl Sharers {
     fn contain(self, stmt: &Stmt) -> bool {
         match self {
             Self::All => true,
-            Self::Costly => is_costly(stmt),
+            Self::Slow => is_costly(stmt, true),
+            Self::Costly => is_costly(stmt, false),
             Self::Loops => is_loop(stmt),
         }
     }
@@ -129,7 +132,12 @@ fn shape_within(stmt: &Stmt, unlike: &BTreeSet<u64>) -> Option<u64> {
 /// function with them.
 fn shape(stmt: &Stmt, common: Common) -> Option<u64> {
     let stmts = std::slice::from_ref(stmt);
-    let min = if matches!(stmt.kind, StmtKind::Aggregate { .. }) { MIN_AGGREGATION_WEIGHT } else { MIN_WEIGHT };
+    let min = match &stmt.kind {
+        StmtKind::Aggregate { .. } | StmtKind::SetMap { .. } | StmtKind::Expr(Expr { kind: ExprKind::StepMap { .. }, .. }) => {
+            MIN_MAP_WEIGHT
+        }
+        _ => MIN_WEIGHT,
+    };
     if is_cheap(stmt) || hir::weight(stmts) < min || chunk::is_large(stmts) {
         return None;
     }
@@ -231,27 +239,33 @@ fn hash_call<'a>(call: &'a hir::Call, common: Common, hash: &mut DefaultHasher) 
     apart
 }
 
-/// Does each run of the statement take longer than a call, without its blocks, which may be skipped? Those of a condition may share
-/// functions themselves.
-fn is_costly(stmt: &Stmt) -> bool {
+/// Does each run of the statement take longer than a call, without its blocks, which may be skipped? (Those of a condition may share
+/// functions themselves.) A call takes some 5 ns, an element without a key 8 ns, and one with a key 30 ns. `much`: several times as
+/// long.
+fn is_costly(stmt: &Stmt, much: bool) -> bool {
     let is_slow = |e: &Expr| {
         let mut found = false;
-        e.visit(&mut |node| found |= matches!(node, Node::Expr(e) if takes_long(e)));
+        e.visit(&mut |node| found |= matches!(node, Node::Expr(e) if takes_long(e, much)));
         found
     };
     match &stmt.kind {
-        StmtKind::SetMap { .. } | StmtKind::Aggregate { .. } => true,
+        StmtKind::SetMap { key, value, .. } => key.is_some() || !much || is_slow(value),
+        StmtKind::Aggregate { key, .. } => key.is_some() || !much,
         StmtKind::Expr(e) | StmtKind::SetVar(_, e) | StmtKind::Return(Some(e)) | StmtKind::If { cond: e, .. } => is_slow(e),
         StmtKind::ForRange { .. } | StmtKind::ForMap { .. } | StmtKind::While { .. } => true,
         StmtKind::ZeroVar(_) | StmtKind::Repeat { .. } | StmtKind::Break | StmtKind::Continue | StmtKind::Return(None) => false,
     }
 }
 
-/// Does it look up an element, send a record, or read memory?
-fn takes_long(e: &Expr) -> bool {
+/// Does it look up an element, send a record, take a stack, or call a function?
+fn takes_long(e: &Expr, much: bool) -> bool {
     match &e.kind {
-        ExprKind::Map(..) | ExprKind::ReadAgg(..) | ExprKind::StepMap { .. } | ExprKind::CallFn(..) | ExprKind::CallForeign(..) => true,
-        ExprKind::Call(call) => !call.args.is_empty() || call.row.needs.intersects(ContextFeatures::STACK),
+        ExprKind::Map(_, key) | ExprKind::ReadAgg(_, key) | ExprKind::StepMap { key, .. } => key.is_some() || !much,
+        ExprKind::CallFn(..) | ExprKind::CallForeign(..) => true,
+        ExprKind::Call(call) => {
+            let is_slow = matches!(call.row.codegen, Codegen::Event(_)) || call.row.needs.intersects(ContextFeatures::STACK);
+            is_slow || !much && !call.args.is_empty()
+        }
         ExprKind::Str(_)
         | ExprKind::Int(_)
         | ExprKind::Var(_)

@@ -19,6 +19,10 @@ use crate::types::{Int, Space, Type};
 
 /// The number of statements and expressions at which a body is long.
 const MIN_BODY_TO_SPLIT: u64 = 2000;
+/// The same for one that runs rarely: its time is that of the compilation.
+const MIN_RARE_BODY_TO_SPLIT: u64 = 1000;
+/// The number at which statements of a program that runs often share functions even if a call takes about as long as their own code.
+const MIN_BODY_TO_SHARE: u64 = 8000;
 /// The number at which code that occurs in many places is put into a function. A call costs a nanosecond or two.
 const SHARED: u64 = 300;
 /// The least number of statements in a piece. Pieces are larger if there would be too many of them.
@@ -55,8 +59,8 @@ pub(super) fn is_large(stmts: &[Stmt]) -> bool {
 }
 
 /// Should it be split?
-pub(super) fn is_long(body: &[Stmt]) -> bool {
-    weight(body) >= MIN_BODY_TO_SPLIT
+pub(super) fn is_long(body: &[Stmt], is_rare: bool) -> bool {
+    weight(body) >= min_to_split(is_rare)
 }
 
 /// Is a body with the functions that it calls so long that code that occurs in many places is put into a function?
@@ -65,8 +69,12 @@ pub(super) fn shares_code(body: &[Stmt], functions: &[hir::Function]) -> bool {
 }
 
 /// Are they so long that such a function must be one that the verifier checks once?
-pub(super) fn is_split(body: &[Stmt], functions: &[hir::Function]) -> bool {
-    whole_weight(body, functions) >= MIN_BODY_TO_SPLIT
+pub(super) fn is_split(body: &[Stmt], functions: &[hir::Function], is_rare: bool) -> bool {
+    whole_weight(body, functions) >= min_to_split(is_rare)
+}
+
+fn min_to_split(is_rare: bool) -> u64 {
+    if is_rare { MIN_RARE_BODY_TO_SPLIT } else { MIN_BODY_TO_SPLIT }
 }
 
 /// Is a body so full of divisions by unknown numbers that they need a function? See [`ProgramCx::divides_often`](crate::emit::ProgramCx).
@@ -118,15 +126,18 @@ impl<'c> Gen<'_, 'c> {
     pub(super) fn cut(&mut self, probe: &hir::Probe) {
         // each has a function, unless they share one
         let many_loops = loops_in(&probe.body).0 >= MANY_LOOPS;
-        if !is_long(&probe.body) && !many_loops {
+        let is_rare = self.e.program.is_rare;
+        let is_long = is_long(&probe.body, is_rare);
+        if !is_long && !many_loops {
             return;
         }
         let piece = MIN_CHUNK.max(weight(&probe.body) / MAX_PIECES);
         let deepest = MAX_NESTING.min(FRAMES.saturating_sub(self.nesting(&probe.body)));
         let options = &self.e.options;
-        let sharers = match (self.e.program.is_rare || options.shares_often, is_long(&probe.body)) {
+        let sharers = match (is_rare || options.shares_often, is_long) {
             (true, _) => Sharers::All,
-            (false, true) => Sharers::Costly,
+            (false, true) if weight(&probe.body) >= MIN_BODY_TO_SHARE => Sharers::Costly,
+            (false, true) => Sharers::Slow,
             (false, false) => Sharers::Loops,
         };
         let alike = match options.shares_statements {

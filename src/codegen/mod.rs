@@ -264,7 +264,7 @@ fn exceeded(compiled: &Result<&Compiled, &EmitError>) -> Option<Limit> {
 
 /// Does a probe have a body so long that it is split?
 pub fn has_split_body(script: &hir::Script) -> bool {
-    script.probes.iter().any(|probe| chunk::is_long(&probe.body))
+    script.probes.iter().any(|probe| chunk::is_long(&probe.body, false))
 }
 
 /// How programs walk along stacks.

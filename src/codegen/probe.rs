@@ -71,6 +71,9 @@ impl ScriptCx<'_, '_> {
 
     fn program_options(&self, index: usize, probe: &hir::Probe, first: &ProbeSite) -> ProgramCx {
         let space = first.kind.context(first, &self.env).ok().and_then(|c| c.space);
+        // Passes without inlining would leave calls of the script's functions, and the kernel limits nested calls.
+        let is_rare = is_rare(first) && probe.functions.is_empty();
+        let is_split = super::chunk::is_split(&probe.body, &probe.functions, is_rare);
         ProgramCx {
             probe: index as u32,
             space: space.unwrap_or_default(),
@@ -78,11 +81,11 @@ impl ScriptCx<'_, '_> {
             stack_check: if let Attach::Uprobe { stack_check, .. } = first.attach { stack_check } else { 0 },
             at_kernel_entry: self.has_return_addresses && probe.sites.iter().all(|s| is_kernel_entry(&s.attach)),
             test_run: matches!(first.attach, Attach::Begin | Attach::End | Attach::Signal),
-            // passes without inlining would leave calls of the script's functions, and the kernel limits nested calls
-            is_rare: first.attach.properties().is_rare && !matches!(first.attach, Attach::Test { .. }) && probe.functions.is_empty(),
+            is_rare,
             is_once: matches!(first.attach, Attach::Begin | Attach::End) && probe.functions.is_empty() && is_plain(&probe.body),
             is_long: super::chunk::shares_code(&probe.body, &probe.functions),
-            is_split: super::chunk::is_split(&probe.body, &probe.functions),
+            is_split,
+            has_cheap_pieces: is_split && probe.functions.is_empty(),
             divides_often: super::chunk::divides_often(&probe.body),
             // the reader of a pinned program's output does not read its records
             quiet: first.attach.pinned(),
@@ -135,6 +138,11 @@ impl ScriptCx<'_, '_> {
         let Attach::Uprobe { path, offset, function, ret: false, .. } = attach else { return false };
         self.env.sys.binary(path).is_ok_and(|b| b.functions_named(function).any(|f| f.offset == *offset))
     }
+}
+
+/// Does its program run once or rarely?
+fn is_rare(site: &ProbeSite) -> bool {
+    site.attach.properties().is_rare && !matches!(site.attach, Attach::Test { .. })
 }
 
 fn is_kernel_entry(attach: &Attach) -> bool {

@@ -17,6 +17,7 @@
 #include "llvm/Support/MathExtras.h"
 #include <map>
 #include <unordered_map>
+#include <vector>
 
 using namespace llvm;
 
@@ -34,8 +35,8 @@ struct Place {
 // A function with those of its loops: what must be equal, and the numbers that may differ.
 struct Shape {
   SmallVector<Function *, 1> functions;
-  SmallVector<uint64_t, 0> tokens;
-  SmallVector<Place, 0> places;
+  std::vector<uint64_t> tokens;
+  std::vector<Place> places;
   SmallVector<uint64_t, 0> numbers;
 };
 
@@ -121,6 +122,7 @@ static void add_function(Shape &shape, Function &function) {
     auto found = local.find(value);
     shape.tokens.push_back(found == local.end() ? reinterpret_cast<uintptr_t>(value) : found->second);
   };
+  shape.tokens.reserve(shape.tokens.size() + 6 * local.size());
   shape.tokens.push_back(function.getVisibility());
   for (BasicBlock &block : function)
     for (Instruction &instruction : block) {
@@ -271,7 +273,9 @@ extern "C" bool rbt_share_alike(LLVMModuleRef reference, size_t max, void (*give
       ++remaining[function.getFnAttribute("rbt-alike").getValueAsString()];
     } else {
       groups[*same].push_back(shape.get());
-      shape->tokens.clear();
+      // only those of the first are used again
+      std::vector<uint64_t>().swap(shape->tokens);
+      std::vector<Place>().swap(shape->places);
     }
     shapes.push_back(std::move(shape));
   }

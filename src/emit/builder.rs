@@ -60,6 +60,9 @@ pub struct ProgramCx {
     pub is_long: bool,
     /// It is so long that its body is split, and that the verifier's limit for all of its functions matters.
     pub is_split: bool,
+    /// Its pieces get few passes, though they may run often. Most of their code calls functions, which get all passes, and there is
+    /// so much of it that the other passes take most of the time of a compilation.
+    pub has_cheap_pieces: bool,
     /// It has so many divisions by unknown numbers that a function does them. The kernel puts a check before each and moves the rest of
     /// the program to make room for it (`bpf_patch_insn_data` of kernel/bpf/core.c), so its time grows with the square of their
     /// number.

@@ -42,8 +42,9 @@ impl<'a, 'c> Builder<'a, 'c> {
             ChunkKind::Alike(_) => &[false, true, true, true, true],
         };
         let mut inner = self.begin_inner(name, numbers, SubprogramKind::GlobalWithContext(first));
-        if self.program.is_rare {
-            self.mark_as_rare(inner.fun.function);
+        let is_rare = self.program.is_rare;
+        if is_rare || self.program.has_cheap_pieces && kind == ChunkKind::Piece {
+            self.mark_as_rare(inner.fun.function, !is_rare);
         }
         if let ChunkKind::Alike(shape) = kind {
             self.mark_as_alike(inner.fun.function, shape);

@@ -7,6 +7,8 @@
 // The processor v3, which is that of kernels before Linux 6.6, has branches with offsets of 16 bits only. If a branch goes farther,
 // LLVM ends the process when it writes the object. This is reported as an error instead.
 //
+// The time for a block grows faster than its length, so long blocks of parts of long programs are split. The code stays the same.
+//
 // Of the 120 passes of LLVM's back end, a third has nothing to do in BPF code of rbt, and most of the others only make code faster.
 // Setting them up and running them takes longer than generating the code of a short script.
 
@@ -16,6 +18,7 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/ADT/SmallVector.h"
+#include "llvm/ADT/StringSet.h"
 #include "llvm/CodeGen/MachineFunctionPass.h"
 #include "llvm/CodeGen/MachineModuleInfo.h"
 #include "llvm/CodeGen/Passes.h"
@@ -23,8 +26,11 @@
 #include "llvm/CodeGen/TargetPassConfig.h"
 #include "llvm/CodeGen/TargetSubtargetInfo.h"
 #include "llvm/IR/DiagnosticInfo.h"
+#include "llvm/IR/Instructions.h"
 #include "llvm/IR/LegacyPassManager.h"
+#include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
+#include "llvm/IR/OptBisect.h"
 #include "llvm/PassInfo.h"
 #include "llvm/PassRegistry.h"
 #include "llvm/Support/raw_ostream.h"
@@ -159,22 +165,49 @@ const StringLiteral FASTER[] = {
     "postra-machine-sink", "machine-latecleanup", "tailduplication", "block-placement",
 };
 
+// Skips passes for the parts of programs that get few.
+class Gate : public OptPassGate {
+public:
+  explicit Gate(const Module &module) : module(module) {}
+
+  void skip(const Pass &pass) { names.insert(pass.getPassName()); }
+
+  bool isEnabled() const override { return true; }
+
+  // The description is `function (NAME)`: see `FunctionPass::skipFunction`.
+  bool shouldRunPass(const StringRef pass, StringRef description) override {
+    if (!names.contains(pass) || !description.consume_front("function (") || !description.consume_back(")"))
+      return true;
+    const Function *function = module.getFunction(description);
+    return !function || !is_rare(*function);
+  }
+
+private:
+  const Module &module;
+  StringSet<> names;
+};
+
 // Adds the passes that a script needs.
 class Needed : public legacy::PassManagerBase {
 public:
-  Needed(legacy::PassManager &passes, bool rarely) : passes(passes), rarely(rarely) {}
+  Needed(legacy::PassManager &passes, bool rarely, Gate &gate) : passes(passes), rarely(rarely), gate(gate) {}
 
   void add(Pass *pass) override {
     const PassInfo *info = PassRegistry::getPassRegistry()->getPassInfo(pass->getPassID());
-    if (info && (is_contained(IDLE, info->getPassArgument()) || (rarely && is_contained(FASTER, info->getPassArgument()))))
+    bool makes_faster = info && is_contained(FASTER, info->getPassArgument());
+    if (info && (is_contained(IDLE, info->getPassArgument()) || (rarely && makes_faster))) {
       delete pass;
-    else
-      passes.add(pass);
+      return;
+    }
+    if (makes_faster)
+      gate.skip(*pass);
+    passes.add(pass);
   }
 
 private:
   legacy::PassManager &passes;
   bool rarely;
+  Gate &gate;
 };
 
 // Takes the names of passes, but no passes.
@@ -188,6 +221,23 @@ public:
     delete pass;
   }
 };
+
+// The number of instructions from which on a block is split, and that of its parts.
+const size_t LONG_BLOCK = 96;
+
+// Splits long blocks of a function. Memory on the stack stays in the first one.
+void split_blocks(Function &function) {
+  for (BasicBlock *block = &function.getEntryBlock(); block; block = block->getNextNode()) {
+    Instruction *instruction = &*block->getFirstNonPHIIt();
+    for (Instruction &each : *block)
+      if (isa<AllocaInst>(each))
+        instruction = each.getNextNode();
+    for (size_t length = 0; instruction && length < LONG_BLOCK; ++length)
+      instruction = instruction->getNextNode();
+    if (instruction && !instruction->isTerminator())
+      block->splitBasicBlock(instruction);
+  }
+}
 
 } // namespace
 
@@ -212,8 +262,13 @@ extern "C" LLVMMemoryBufferRef rbt_generate(LLVMModuleRef module, LLVMTargetMach
   auto type = kind == LLVMAssemblyFile ? CodeGenFileType::AssemblyFile : CodeGenFileType::ObjectFile;
   SmallString<0> code;
   raw_svector_ostream out(code);
+  for (Function &function : *unwrap(module))
+    if (is_rare(function) && !function.isDeclaration())
+      split_blocks(function);
+  Gate gate(*unwrap(module));
+  OptPassGate &around = unwrap(module)->getContext().getOptPassGate();
   legacy::PassManager passes;
-  Needed needed(passes, rarely);
+  Needed needed(passes, rarely, gate);
   auto *info = new MachineModuleInfoWrapperPass(machine);
   TargetPassConfig *config = machine->createPassConfig(needed);
   config->setDisableVerify(true);
@@ -231,6 +286,8 @@ extern "C" LLVMMemoryBufferRef rbt_generate(LLVMModuleRef module, LLVMTargetMach
   if (machine->addAsmPrinter(passes, out, nullptr, type, info->getMMI().getContext()))
     return nullptr;
   passes.add(createFreeMachineFunctionPass());
+  unwrap(module)->getContext().setOptPassGate(gate);
   passes.run(*unwrap(module));
+  unwrap(module)->getContext().setOptPassGate(around);
   return LLVMCreateMemoryBufferWithMemoryRangeCopy(code.data(), code.size(), "");
 }

@@ -290,9 +290,11 @@ impl<'c> CodegenCx<'c> {
         function.add_attribute(AttributeLoc::Function, self.llcx.create_string_attribute("rbt-subroutine", ""));
     }
 
-    /// It is part of a program that runs once or rarely: few passes are run on it.
-    pub(super) fn mark_as_rare(&self, function: FunctionValue<'c>) {
-        function.add_attribute(AttributeLoc::Function, self.llcx.create_string_attribute("rbt-rare", ""));
+    /// It is part of a program that runs once or rarely, or a piece of a long one: few passes are run on it. Unless it is `alone`, the
+    /// same holds for functions that it uses.
+    pub(super) fn mark_as_rare(&self, function: FunctionValue<'c>, alone: bool) {
+        let value = if alone { "alone" } else { "" };
+        function.add_attribute(AttributeLoc::Function, self.llcx.create_string_attribute("rbt-rare", value));
     }
 
     /// It may share its code with others: see `alike.cpp`.

@@ -1,7 +1,7 @@
 // Reuses the code of rbt's own functions ("subroutines").
 //
-// Parts of programs that run rarely are treated in the same way, except that their code is not kept: a script of thousands of lines
-// is such a part, and the passes of `default<O2>` would take longer than the run.
+// Parts of programs that run rarely and pieces of long ones are treated in the same way, except that their code is not kept: a script
+// of thousands of lines is such a part, and the passes of `default<O2>` would take longer than the run.
 //
 // They are the same in most scripts, and are most of the code of a script that takes user stacks, so LLVM would spend most of its
 // time on them. The key of a function is a digest of its IR before optimization. Its code is kept as the instructions that the
@@ -37,8 +37,11 @@ static const unsigned LINE = 1, COLUMN = 1;
 
 bool is_subroutine(const Function &function) { return function.hasFnAttribute("rbt-subroutine"); }
 
-// Is it a part of a program that runs once or rarely? It gets the same passes, but its code is not kept.
-static bool is_rare(const Function &function) { return function.hasFnAttribute("rbt-rare"); }
+// They get the same passes as subroutines, but their code is not kept.
+bool is_rare(const Function &function) { return function.hasFnAttribute("rbt-rare"); }
+
+// Do the functions that it uses get all passes? It is a piece of a program that may run often.
+static bool is_alone(const Function &function) { return function.getFnAttribute("rbt-rare").getValueAsString() == "alone"; }
 
 // Adds the globals that a value refers to.
 static void collect_globals(const Value *value, SetVector<GlobalValue *> &found) {
@@ -128,7 +131,7 @@ Subroutines::Subroutines(Module &module, const TargetMachine &machine, const Kno
     SetVector<GlobalValue *> globals = globals_of(function);
     for (GlobalValue *global : globals) {
       used.insert(global);
-      if (auto *callee = dyn_cast<Function>(global); callee && !callee->isDeclaration())
+      if (auto *callee = dyn_cast<Function>(global); callee && !callee->isDeclaration() && !is_alone(function))
         all.insert(callee);
     }
     used.insert(&function);

@@ -29,6 +29,9 @@ struct KnownCode {
 // Is it one of rbt's own functions?
 bool is_subroutine(const llvm::Function &function);
 
+// Is it a part of a program that runs rarely, or a piece of a long one?
+bool is_rare(const llvm::Function &function);
+
 // Takes the bodies of subroutines, of parts of programs that run rarely, and of functions that they use, out of a module, so that passes of the module see
 // declarations of them. The code of the others then does not depend on whether a subroutine's code is known.
 class Subroutines {

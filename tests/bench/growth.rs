@@ -33,6 +33,8 @@ const STATEMENTS: &[Statement] = &[
     ("conditions", |i| format!("if (pid > {i}) {{ @n[{i}]++; }}")),
     ("printf of constants", |i| format!("printf(\"{i} %d\\n\", {i});")),
     ("printf of values", |i| format!("printf(\"{i} %d %s\\n\", pid, comm);")),
+    ("sums in variables", |i| format!("$v = pid * {i} + cpu;")),
+    ("divisions by a variable", |i| format!("$v = {i} / pid;")),
     ("loops", |i| format!("for $i : 0..{} {{ @n += {i}; }}", i % 5)),
     ("searches of texts", |i| format!("if (strcontains(comm, \"text {i}\")) {{ @n++; }}")),
 ];
@@ -41,9 +43,22 @@ const STATEMENTS: &[Statement] = &[
 const IN_TRACEPOINT: &[Statement] = &[
     ("aggregations", |i| format!("@c[{i}] = count();")),
     ("extremes", |i| format!("@m[{i}] = max(args.pid + {i});")),
+    ("conditions", |i| format!("if (args.pid > {i}) {{ @n[{i}]++; }}")),
+    ("mixed statements", mixed),
     ("stacks in keys", |i| format!("@k[kstack, {i}] = count();")),
     ("choices", |i| format!("@n = args.pid > {i} ? {i} : args.pid; if (args.pid == {i}) {{ @a++; }} else {{ @b = {i}; }}")),
 ];
+
+fn mixed(i: usize) -> String {
+    match i % 6 {
+        0 => format!("@c[comm, {i}] = count();"),
+        1 => format!("printf(\"{i} %d %s\\n\", pid, comm);"),
+        2 => format!("if (args.pid > {i}) {{ @n[{i}]++; }}"),
+        3 => format!("@m[{i}] = max(args.pid + {i});"),
+        4 => format!("@h = hist(args.pid + {i});"),
+        _ => format!("$v = pid * {i}; @z[{i}] = $v;"),
+    }
+}
 
 pub fn growth() {
     let folder = std::env::temp_dir().join(format!("rbt-bench-{}", std::process::id()));
