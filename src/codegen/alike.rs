@@ -132,12 +132,11 @@ fn shape_within(stmt: &Stmt, unlike: &BTreeSet<u64>) -> Option<u64> {
 /// function with them.
 fn shape(stmt: &Stmt, common: Common) -> Option<u64> {
     let stmts = std::slice::from_ref(stmt);
-    let min = match &stmt.kind {
-        StmtKind::Aggregate { .. } | StmtKind::SetMap { .. } | StmtKind::Expr(Expr { kind: ExprKind::StepMap { .. }, .. }) => {
-            MIN_MAP_WEIGHT
-        }
-        _ => MIN_WEIGHT,
-    };
+    let changes_element = matches!(
+        &stmt.kind,
+        StmtKind::Aggregate { .. } | StmtKind::SetMap { .. } | StmtKind::Expr(Expr { kind: ExprKind::StepMap { .. }, .. })
+    );
+    let min = if changes_element { MIN_MAP_WEIGHT } else { MIN_WEIGHT };
     if is_cheap(stmt) || hir::weight(stmts) < min || chunk::is_large(stmts) {
         return None;
     }

@@ -33,8 +33,8 @@ const MAX_PIECES: u64 = 128;
 /// The number of divisions from which on a program would load faster if a function did them. A call takes as long as a division.
 const MANY_DIVISIONS: u64 = 1000;
 
-/// The number of uses of a stack from which on a split body takes it once.
-const MIN_STACKS_TO_KEEP: u32 = 16;
+/// The number of uses of a stack, or of a value of the task, from which on a split body takes it once.
+const MIN_USES_TO_KEEP: u32 = 16;
 
 /// Maximum nesting of chunks: a chunk that contains a long block is split again.
 const MAX_NESTING: u32 = 2;
@@ -110,8 +110,8 @@ pub(super) struct Chunks {
     pub alike: AlikeStatements,
     /// Numbers from the context: where they are in scratch memory. Pieces use these if they cannot take the context.
     context: Vec<(ArgRef, Type, u32)>,
-    /// The same for stacks, by the names and the types of the builtins.
-    stacks: Vec<(&'static str, Type, u32)>,
+    /// The same for stacks and values of the task, by the names and the types of the builtins.
+    values: Vec<(&'static str, Type, u32)>,
 }
 
 impl Chunks {
@@ -145,7 +145,7 @@ impl<'c> Gen<'_, 'c> {
             false => AlikeStatements::default(),
         };
         self.body.chunks =
-            Some(Chunks { piece, count: 0, within: 0, deepest, value: None, alike, context: Vec::new(), stacks: Vec::new() });
+            Some(Chunks { piece, count: 0, within: 0, deepest, value: None, alike, context: Vec::new(), values: Vec::new() });
         self.e.spare_stack(STACK);
     }
 
@@ -183,17 +183,23 @@ impl<'c> Gen<'_, 'c> {
     }
 
     /// Stores the stacks that many expressions of the body use. They are the same in all of a run, but each piece would take its own.
-    pub(super) fn keep_stacks(&mut self, body: &[Stmt]) {
+    /// In programs that run often, the same holds for the name of the task, and in very long ones for its numbers: the verifier would
+    /// follow each comparison of such a number to the end of the piece, because it knows which later ones then hold. It knows nothing
+    /// about numbers in memory.
+    pub(super) fn keep_values(&mut self, body: &[Stmt]) {
         if self.body.chunks.is_none() {
             return;
         }
+        let keeps_names = !self.e.program.is_rare;
+        let keeps_numbers = keeps_names && weight(body) >= MIN_BODY_TO_SHARE;
         let mut used: Vec<(&hir::Call, u32)> = Vec::new();
         hir::visit(body, &mut |node| {
             let hir::Node::Expr(Expr { kind: ExprKind::Call(call), .. }) = node else { return };
             // its type contains its limit
             let is_constant = |arg: &CallArg| !matches!(arg, CallArg::Value(value) if !matches!(value.kind, ExprKind::Int(_)));
             let is_code = matches!(call.row.codegen, Codegen::Code(_)) && call.args.iter().all(is_constant);
-            if !is_code || !call.row.needs.intersects(ContextFeatures::STACK) {
+            let is_stack = call.row.needs.intersects(ContextFeatures::STACK);
+            if !is_code || !is_stack && !(keeps_names && is_name_of_task(call) || keeps_numbers && is_number_of_task(call)) {
                 return;
             }
             match used.iter_mut().find(|(other, _)| other.row.name == call.row.name && other.ty == call.ty) {
@@ -201,24 +207,34 @@ impl<'c> Gen<'_, 'c> {
                 None => used.push((call, 1)),
             }
         });
-        for (call, _) in used.into_iter().filter(|(_, number)| *number >= MIN_STACKS_TO_KEEP) {
-            let Repr::Mem(from, _) = self.call(call).repr else { continue };
-            let size = call.ty.size();
+        for (call, _) in used.into_iter().filter(|(_, number)| *number >= MIN_USES_TO_KEEP) {
+            let value = self.call(call);
+            let size = call.ty.size().max(8);
             let offset = self.e.alloc_scratch(size);
             let ptr = self.e.scratch_at(offset);
-            self.e.copy(ptr, from, size, 8);
+            match value.repr {
+                Repr::Mem(from, _) => self.e.copy(ptr, from, size, 8),
+                Repr::Reg(number) => self.e.store(ptr, 0, 8, number),
+                Repr::At(..) | Repr::None => continue,
+            }
             if let Some(chunks) = &mut self.body.chunks {
-                chunks.stacks.push((call.row.name, call.ty.clone(), offset));
+                chunks.values.push((call.row.name, call.ty.clone(), offset));
             }
         }
     }
 
-    /// A stack that a piece finds in scratch memory.
-    pub(super) fn kept_stack(&mut self, call: &hir::Call) -> Option<Operand<'c>> {
+    /// A value that a piece finds in scratch memory.
+    pub(super) fn kept_value(&mut self, call: &hir::Call) -> Option<Operand<'c>> {
         let chunks = self.body.chunks.as_ref().filter(|chunks| chunks.within > 0)?;
-        let (_, _, offset) = chunks.stacks.iter().find(|(name, ty, _)| *name == call.row.name && *ty == call.ty)?;
+        let (_, _, offset) = chunks.values.iter().find(|(name, ty, _)| *name == call.row.name && *ty == call.ty)?;
         let offset = *offset;
-        Some(Operand::mem(call.ty.clone(), self.e.scratch_address(offset)))
+        if call.ty.is_scalar() {
+            let ptr = self.e.scratch_at(offset);
+            return Some(Operand::reg(call.ty.clone(), self.e.load(ptr, 0, U64)));
+        }
+        // comm(PID) has the name of another task
+        let is_same = call.args.is_empty() || call.row.needs.intersects(ContextFeatures::STACK);
+        is_same.then(|| Operand::mem(call.ty.clone(), self.e.scratch_address(offset)))
     }
 
     /// A number from the context that a piece finds in scratch memory.
@@ -375,6 +391,20 @@ impl<'c> Gen<'_, 'c> {
         let code = self.e.int(code);
         self.e.ret(Some(code));
     }
+}
+
+/// Is it a text that belongs to the current task?
+fn is_name_of_task(call: &hir::Call) -> bool {
+    is_of_task(call) && matches!(call.ty, Type::Str(_))
+}
+
+/// Is it a number that belongs to the current task?
+fn is_number_of_task(call: &hir::Call) -> bool {
+    is_of_task(call) && call.ty.as_int().is_some()
+}
+
+fn is_of_task(call: &hir::Call) -> bool {
+    call.args.is_empty() && builtins::is_same_at_both_ends(call.row)
 }
 
 /// The ways to leave some statements, other than at their end.

@@ -598,7 +598,7 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     pub(super) fn call(&mut self, call: &hir::Call) -> Operand<'c> {
         self.at(call.span);
-        if let Some(kept) = self.kept_stack(call) {
+        if let Some(kept) = self.kept_value(call) {
             return kept;
         }
         match &call.row.codegen {

@@ -202,7 +202,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.e.allow_scratch_here();
                 self.alloc_vars(&probe.vars, &probe.body, &[]);
                 self.keep_context(then);
-                self.keep_stacks(then);
+                self.keep_values(then);
                 self.block(then);
             }
             _ => {
@@ -210,7 +210,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.pass_event();
                 self.alloc_vars(&probe.vars, body, &[]);
                 self.keep_context(body);
-                self.keep_stacks(body);
+                self.keep_values(body);
                 self.block(body);
             }
         }
