@@ -199,7 +199,8 @@ impl<'c> Gen<'_, 'c> {
             let is_constant = |arg: &CallArg| !matches!(arg, CallArg::Value(value) if !matches!(value.kind, ExprKind::Int(_)));
             let is_code = matches!(call.row.codegen, Codegen::Code(_)) && call.args.iter().all(is_constant);
             let is_stack = call.row.needs.intersects(ContextFeatures::STACK);
-            if !is_code || !is_stack && !(keeps_names && is_name_of_task(call) || keeps_numbers && is_number_of_task(call)) {
+            let is_kept = is_stack || keeps_names && is_name_of_task(call) || keeps_numbers && is_number_of_task(call);
+            if !is_code || !is_kept {
                 return;
             }
             match used.iter_mut().find(|(other, _)| other.row.name == call.row.name && other.ty == call.ty) {
