@@ -27,8 +27,11 @@ const MIN_BODY_TO_SHARE: u64 = 8000;
 const SHARED: u64 = 300;
 /// The least number of statements in a piece. Pieces are larger if there would be too many of them.
 const MIN_CHUNK: u64 = 300;
-/// The kernel allows 256 functions (`BPF_MAX_SUBPROGS` of include/linux/bpf_verifier.h), including loops and others.
-const MAX_PIECES: u64 = 128;
+/// The number of pieces of a body that there may be. The kernel allows 256 functions (`BPF_MAX_SUBPROGS` of
+/// include/linux/bpf_verifier.h), including loops and others.
+pub(super) const MAX_PIECES: u64 = 128;
+/// If there are too many functions, there are fewer pieces, down to this number.
+pub(super) const MIN_PIECES: u64 = 32;
 
 /// The number of divisions from which on a program would load faster if a function did them. A call takes as long as a division.
 const MANY_DIVISIONS: u64 = 1000;
@@ -131,7 +134,7 @@ impl<'c> Gen<'_, 'c> {
         if !is_long && !many_loops {
             return;
         }
-        let piece = MIN_CHUNK.max(weight(&probe.body) / MAX_PIECES);
+        let piece = MIN_CHUNK.max(weight(&probe.body) / self.e.options.max_pieces);
         let deepest = MAX_NESTING.min(FRAMES.saturating_sub(self.nesting(&probe.body)));
         let options = &self.e.options;
         let sharers = match (is_rare || options.shares_often, is_long) {

@@ -58,7 +58,7 @@ use crate::probes::{Env, ProbeSite};
 use crate::sema::hir;
 use crate::settings::Mechanism;
 use crate::system::Feature;
-use crate::system::kernel::object_limits::{MAX_FRAMES, MAX_STACK};
+use crate::system::kernel::object_limits::{MAX_FRAMES, MAX_FUNCTIONS, MAX_STACK};
 use crate::types::Type;
 use crate::value::{MacroUse, Pos};
 pub use lower::lower;
@@ -295,13 +295,21 @@ fn compile_with_stack_limits(
                     sharing.attempts = sharing.attempts.saturating_sub(1);
                     sharing.unlike.extend(e.unlike);
                 }
-                compiled => break compiled,
+                Err(e) => break Err(e),
+                Ok(compiled) => {
+                    let programs = limits::analyze(&compiled.artifact, env.sys);
+                    let excess = programs.iter().map(|p| p.functions.saturating_sub(MAX_FUNCTIONS) as u64).max().unwrap_or(0);
+                    // larger pieces are fewer
+                    if excess == 0 || excess > sharing.max_pieces / 2 || sharing.max_pieces == chunk::MIN_PIECES {
+                        break Ok((compiled, programs));
+                    }
+                    sharing.max_pieces /= 2;
+                }
             }
         };
         match compiled {
-            Ok(mut compiled) => {
+            Ok((mut compiled, programs)) => {
                 compiled.compilations = turn;
-                let programs = limits::analyze(&compiled.artifact, env.sys);
                 let errors = limits::too_large(&programs, &compiled.artifact.manifest, script);
                 if !errors.is_empty() {
                     return Err(errors.into());
@@ -328,17 +336,19 @@ fn compile_with_stack_limits(
     }
 }
 
-/// Which statements may share functions.
+/// Which statements may share functions, and how many pieces others may become.
 struct Sharing {
     /// How often the choice may turn out wrong before none do.
     attempts: u32,
     /// See [`CodegenOptions::unlike`].
     unlike: BTreeSet<u64>,
+    /// See [`CodegenOptions::max_pieces`].
+    max_pieces: u64,
 }
 
 impl Default for Sharing {
     fn default() -> Self {
-        Self { attempts: MAX_SHARING_ATTEMPTS, unlike: BTreeSet::new() }
+        Self { attempts: MAX_SHARING_ATTEMPTS, unlike: BTreeSet::new(), max_pieces: chunk::MAX_PIECES }
     }
 }
 
@@ -358,7 +368,12 @@ fn compile_within(
         &context,
         sources,
         target_features(script, env, walks),
-        CodegenOptions { shares_statements: sharing.attempts > 0, unlike: sharing.unlike.clone(), ..codegen_options(room, script, env) },
+        CodegenOptions {
+            shares_statements: sharing.attempts > 0,
+            unlike: sharing.unlike.clone(),
+            max_pieces: sharing.max_pieces,
+            ..codegen_options(room, script, env)
+        },
     );
     declare_maps(&cx, script, env);
     let lines = sources.iter().map(Lines::new).collect();

@@ -132,6 +132,8 @@ pub struct CodegenOptions {
     pub shares_often: bool,
     /// The shapes of those that did not come out alike, although they were expected to.
     pub unlike: BTreeSet<u64>,
+    /// The greatest number of pieces that a long body is split into.
+    pub max_pieces: u64,
     /// Other objects will be linked with this one, so its symbols need descriptions.
     pub is_linked: bool,
 }
@@ -155,6 +157,7 @@ impl Default for CodegenOptions {
             shares_statements: true,
             shares_often: false,
             unlike: BTreeSet::new(),
+            max_pieces: 1,
             is_linked: false,
         }
     }

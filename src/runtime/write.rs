@@ -199,8 +199,13 @@ impl RunContext<'_> {
     /// Is a write of this many bytes of output and of messages certain not to wait?
     fn is_written_at_once(&self, out: usize, err: usize) -> bool {
         let Some(Destination { fd, .. }) = self.out.as_deref() else { return false };
-        let is_direct =
-            |fd: BorrowedFd, bytes: usize| bytes == 0 || is_regular(fd) || !self.shares_output && bytes <= MAX_DIRECT && poll::writable(fd);
+        let is_direct = |fd: BorrowedFd, bytes: usize| match file_type(fd) {
+            _ if bytes == 0 => true,
+            Some(FileType::RegularFile) => true,
+            Some(FileType::Fifo) => !self.shares_output && bytes <= MAX_DIRECT && poll::writable(fd),
+            // a terminal is ready if it has space for one byte
+            _ => false,
+        };
         is_direct(fd.as_fd(), out) && is_direct(io::stderr().as_fd(), err)
     }
 }
