@@ -14,7 +14,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::FileType;
+use rustix::fs::{FileType, OFlags};
 
 use super::context::RunContext;
 use super::poll::{self, MAX_WAIT};
@@ -42,6 +42,10 @@ impl Destination {
     fn without_waiting(&self) -> Option<&File> {
         let open = || {
             if !matches!(file_type(self.fd.as_fd()), Some(FileType::Fifo | FileType::CharacterDevice)) {
+                return None;
+            }
+            // in place of a closed standard output: see `guard_stdout`
+            if !rustix::fs::fcntl_getfl(&self.fd).is_ok_and(|flags| flags.intersects(OFlags::WRONLY | OFlags::RDWR)) {
                 return None;
             }
             let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
