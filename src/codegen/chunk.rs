@@ -230,15 +230,22 @@ impl<'c> Gen<'_, 'c> {
     /// A value that a piece finds in scratch memory.
     pub(super) fn kept_value(&mut self, call: &hir::Call) -> Option<Operand<'c>> {
         let chunks = self.body.chunks.as_ref().filter(|chunks| chunks.within > 0)?;
+        // comm(PID) has the name of another task, and pid(init) the number in another namespace
+        if !call.args.is_empty() && !call.row.needs.intersects(ContextFeatures::STACK) {
+            return None;
+        }
         let (_, _, offset) = chunks.values.iter().find(|(name, ty, _)| *name == call.row.name && *ty == call.ty)?;
         let offset = *offset;
-        if call.ty.is_scalar() {
-            let ptr = self.e.scratch_at(offset);
-            return Some(Operand::reg(call.ty.clone(), self.e.load(ptr, 0, U64)));
+        match call.ty.as_int() {
+            Some(int) => {
+                let ptr = self.e.scratch_at(offset);
+                let value = self.e.load(ptr, 0, U64);
+                // LLVM knows the upper half again
+                let value = self.e.fit(value, int);
+                Some(Operand::reg(call.ty.clone(), value))
+            }
+            None => Some(Operand::mem(call.ty.clone(), self.e.scratch_address(offset))),
         }
-        // comm(PID) has the name of another task
-        let is_same = call.args.is_empty() || call.row.needs.intersects(ContextFeatures::STACK);
-        is_same.then(|| Operand::mem(call.ty.clone(), self.e.scratch_address(offset)))
     }
 
     /// A number from the context that a piece finds in scratch memory.
