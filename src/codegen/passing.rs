@@ -64,7 +64,7 @@ fn selections(probe: &hir::Probe) -> BTreeSet<String> {
 /// The text of a condition that only asks for the number of a system call.
 fn selection(e: &Expr) -> Option<String> {
     match &e.kind {
-        ExprKind::Cast(of, _) => selection(of),
+        ExprKind::Cast(of, _) => Some(format!("({}) {}", e.ty, selection(of)?)),
         ExprKind::Unary(op, of) => Some(format!("{op:?} {}", selection(of)?)),
         ExprKind::Binary(op, a, b) => Some(format!("({} {op:?} {})", selection(a)?, selection(b)?)),
         ExprKind::Int(number) => Some(number.to_string()),
