@@ -108,6 +108,7 @@ pub(super) fn far_too_many_maps(script: &hir::Script) -> Vec<Diagnostic> {
         let bodies = std::iter::once(&probe.body).chain(probe.functions.iter().map(|f| &f.body));
         let mut visit = |node: Node| match node {
             Node::Stmt(Stmt { kind: StmtKind::SetMap { map, .. } | StmtKind::Aggregate { map, .. }, .. }) => _ = maps.insert(*map),
+            Node::Expr(Expr { kind: ExprKind::StepMap { map, .. }, .. }) => _ = maps.insert(*map),
             Node::Expr(Expr { kind: ExprKind::Call(call), .. }) => {
                 keyed_limits.extend(rate_limits::has_keys(call).then(|| rate_limits::state(call)));
             }
