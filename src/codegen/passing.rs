@@ -13,7 +13,7 @@ use super::artifact::Sampling;
 use super::gates::{PlainMaps, costs, ordered_aggregations};
 use super::latency_pairs::{delete_call, is_thread};
 use crate::builtins::{self, MapId};
-use crate::probes::{ALL_SYSTEM_CALLS, ArgRef};
+use crate::probes::{ALL_SYSTEM_CALLS, ArgRef, SYSTEM_CALL_NUMBER};
 use crate::sema::hir::{self, CallArg, Expr, ExprKind, Node, Stmt, StmtKind};
 use crate::syntax::ast::{BinOp, UnOp};
 
@@ -68,7 +68,7 @@ fn selection(e: &Expr) -> Option<String> {
         ExprKind::Unary(op, of) => Some(format!("{op:?} {}", selection(of)?)),
         ExprKind::Binary(op, a, b) => Some(format!("({} {op:?} {})", selection(a)?, selection(b)?)),
         ExprKind::Int(number) => Some(number.to_string()),
-        ExprKind::Context(ArgRef::Named(field)) => (field.field.name == "id").then(|| "id".into()),
+        ExprKind::Context(ArgRef::Named(field)) => (field.field.name == SYSTEM_CALL_NUMBER).then(|| SYSTEM_CALL_NUMBER.into()),
         _ => None,
     }
 }

@@ -128,7 +128,7 @@ pub struct CodegenOptions {
     pub max_stacks: u64,
     /// Statements of a long program that come out alike share a function.
     pub shares_statements: bool,
-    /// So do those of a program that runs often, whose calls cost more than the code.
+    /// So do all those of a program that runs often, even if the calls take longer than their own code.
     pub shares_often: bool,
     /// The shapes of those that did not come out alike, although they were expected to.
     pub unlike: BTreeSet<u64>,

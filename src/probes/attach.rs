@@ -205,6 +205,8 @@ pub fn raw_syscall_event(enter: bool) -> &'static str {
 
 /// The name of the call of probes on the tracepoints of all system calls, for [`Attach::traced_call`].
 pub const ALL_SYSTEM_CALLS: &str = "syscall";
+/// The field of these tracepoints with the number of the call, which it has at both ends.
+pub const SYSTEM_CALL_NUMBER: &str = "id";
 
 impl Attach {
     /// Does this process run it, rather than an event elsewhere? Such probes belong to the run: no filter drops them.

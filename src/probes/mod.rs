@@ -20,7 +20,9 @@ mod uprobe;
 mod usdt;
 mod watchpoint;
 
-pub use attach::{ALL_SYSTEM_CALLS, Attach, AttachProperties, FileLocation, NoHitNote, SamplePeriod, raw_syscall_event};
+pub use attach::{
+    ALL_SYSTEM_CALLS, Attach, AttachProperties, FileLocation, NoHitNote, SYSTEM_CALL_NUMBER, SamplePeriod, raw_syscall_event,
+};
 pub use hot::hot_site;
 pub use search::Place;
 pub use shared::{Shared, shared};
